@@ -9,44 +9,46 @@ constexpr std::size_t step = 4_MiB;
 const ElasticOptions steps{.granularity = step};
 using Steps = std::initializer_list<std::size_t>;
 
-char* at(const Elastic& range, std::size_t n) { return static_cast<char*>(range.data()) + n * step; }
+char* at(const Elastic& range, std::size_t n) { return static_cast<char*>(range.data()) + n * range.granularity(); }
 
+/// Fills some steps of a range, and tells whether they have their bytes.
 template <class D>
-void fill(const D& driver, const Elastic& range, std::size_t n, std::uint64_t seed) {
-    write_pattern(driver, at(range, n), step, seed + n);
+void fill(const D& driver, const Elastic& range, Steps which, std::uint64_t seed) {
+    for (const std::size_t n : which) write_pattern(driver, at(range, n), range.granularity(), seed + n);
+}
+template <class D>
+bool whole(const D& driver, const Elastic& range, Steps which, std::uint64_t seed) {
+    return std::all_of(which.begin(), which.end(),
+                       [&](std::size_t n) { return has_pattern(driver, at(range, n), range.granularity(), seed + n); });
 }
 
-template <class D>
-bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t seed) {
-    return has_pattern(driver, at(range, n), step, seed + n);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
-    const Arena arena = saver.arena("kv");
+/// A range of a tag that keeps its bytes.
+struct OnRange : OnSaver {
+    const Arena arena = saver.arena("kv", HostBackup{.threads = 1});
     Elastic kv = arena.elastic(64_GiB, steps);
+};
+
+TEST_CASE_FIXTURE(OnRange, "elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
     CHECK(kv.granularity() == step);
     CHECK(kv.capacity() == 64_GiB);
-    CHECK(kv.committed_bytes() == 0);
-    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(kv.committed_bytes() + machine.driver.handle_bytes() == 0);
     CHECK(kv.arena() == arena);
     void* const data = kv.data();
 
     kv.commit(0, 4 * step);
     CHECK(kv.committed_bytes() == 4 * step);
     CHECK(machine.driver.handle_bytes() == 4 * step);
-    for (std::size_t n = 0; n < 4; ++n) fill(machine.driver, kv, n, 1);
+    fill(machine.driver, kv, {0, 1, 2, 3}, 1);
     kv.release(step, 2 * step, already_idle);
     CHECK(machine.driver.handle_bytes() == 2 * step);
     kv.commit(1000 * step, step);
-    fill(machine.driver, kv, 1000, 1);
+    fill(machine.driver, kv, {1000}, 1);
     kv.commit(2 * step, step);
-    fill(machine.driver, kv, 2, 50);
-    for (const std::size_t n : Steps{0, 3, 1000}) CHECK(whole(machine.driver, kv, n, 1));
-    CHECK(whole(machine.driver, kv, 2, 50));
+    fill(machine.driver, kv, {2}, 50);
+    CHECK(whole(machine.driver, kv, {0, 3, 1000}, 1));
+    CHECK(whole(machine.driver, kv, {2}, 50));
     CHECK(kv.data() == data);
-    CHECK(row_of(saver, "kv").blocks == 4);
     CHECK(row_of(saver, "kv").used_bytes == 4 * step);
-    CHECK(row_of(saver, "kv").elastic_bytes == 4 * step);
     CHECK(contains(to_json(saver.usage()), "\"blocks\":4,\"elastic_bytes\":16777216"));
     CHECK(saver.owns(at(kv, 3)));
     CHECK_FALSE(saver.owns(at(kv, 1)));
@@ -70,28 +72,31 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: commits are rounded outward, releases inwar
     Elastic kv = saver.arena("kv").elastic(10 * step - 1, {.granularity = step - 1});
     CHECK(kv.granularity() == step);
     CHECK(kv.capacity() == 10 * step);
+    const auto there = [&] { // the committed steps
+        std::string text;
+        for (std::size_t n = 0; n < 10; ++n) text += saver.owns(at(kv, n)) ? '#' : '.';
+        CHECK(kv.committed_bytes() == static_cast<std::size_t>(std::count(text.begin(), text.end(), '#')) * step);
+        return text;
+    };
     kv.commit(step - 1, 2);
-    CHECK(kv.committed_bytes() == 2 * step);
+    CHECK(there() == "##........");
     kv.commit(0, 3 * step); // existing memory stays
-    CHECK(kv.committed_bytes() == 3 * step);
+    CHECK(there() == "###.......");
     kv.release(1, 2 * step, already_idle); // one whole step
-    CHECK(kv.committed_bytes() == 2 * step);
-    CHECK_FALSE(saver.owns(at(kv, 1)));
-    kv.release(1, step, already_idle); // no step
-    CHECK(kv.committed_bytes() == 2 * step);
+    kv.release(1, step, already_idle);     // no step
+    CHECK(there() == "#.#.......");
     kv.resize(5 * step - 7); // beyond the end, which is 3: the hole stays
-    CHECK(kv.committed_bytes() == 4 * step);
-    CHECK_FALSE(saver.owns(at(kv, 1)));
+    CHECK(there() == "#.###.....");
     kv.resize(5 * step);
-    CHECK(kv.committed_bytes() == 4 * step);
+    CHECK(there() == "#.###.....");
     kv.resize(2 * step + 1, already_idle);
-    CHECK(kv.committed_bytes() == 2 * step);
+    CHECK(there() == "#.#.......");
     kv.resize(step, already_idle);
-    CHECK(kv.committed_bytes() == step);
+    CHECK(there() == "#.........");
     kv.resize(0, already_idle);
-    CHECK(kv.committed_bytes() == 0);
+    CHECK(there() == "..........");
     kv.resize(10 * step);
-    CHECK(kv.committed_bytes() == 10 * step);
+    CHECK(there() == "##########");
     CHECK(machine.driver.handle_bytes() == 10 * step);
     CHECK(saver.arena("kv").elastic(1024_GiB).granularity() == 64_MiB); // unless told otherwise
 }
@@ -145,39 +150,31 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: each misuse says what was wrong and changes
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions" * on_machines) {
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
-    const std::vector<std::size_t> steps_of[] = {{0, 1, 5}, {1, 2, 3}};
-    Elastic ranges[2];
-    const auto place = [&](std::size_t i, std::size_t n) { return static_cast<char*>(ranges[i].data()) + n * large; };
-    const auto make = [&](std::size_t i, const char* tag) {
-        ranges[i] = saver.arena(tag, HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
-        for (const std::size_t n : steps_of[i]) {
-            ranges[i].commit(n * large, large);
-            write_pattern(machine.driver, place(i, n), large, 9 * i + n);
-        }
+    const auto make = [&](const char* tag, Steps which, std::uint64_t seed) {
+        Elastic range = saver.arena(tag, HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
+        for (const std::size_t n : which) range.commit(n * large, large);
+        fill(machine.driver, range, which, seed);
+        return range;
     };
-    const auto check_whole = [&](std::size_t i) {
-        for (const std::size_t n : steps_of[i]) CHECK(has_pattern(machine.driver, place(i, n), large, 9 * i + n));
-    };
-    make(0, "a");
+    const Elastic a = make("a", {0, 1, 5}, 10);
     (void)saver.pause("a");
-    make(1, "b");
+    Elastic b = make("b", {1, 2, 3}, 20);
     for (int round = 0; round < 2; ++round) {
         CHECK(saver.exchange("b", "a").handed_bytes == 3 * large);
-        check_whole(0);
+        CHECK(whole(machine.driver, a, {0, 1, 5}, 10));
         CHECK(saver.exchange("a", "b").handed_bytes == 3 * large);
-        check_whole(1);
+        CHECK(whole(machine.driver, b, {1, 2, 3}, 20));
     }
-    ranges[1].release(2 * large, large, already_idle);
+    b.release(2 * large, large, already_idle);
     CHECK(machine.driver.handle_bytes() == 2 * large);
     (void)saver.exchange("b", "a");
-    check_whole(0);
+    CHECK(whole(machine.driver, a, {0, 1, 5}, 10));
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: a release does not wait; its pages are released once the named streams have passed") {
-    const Checked machine{host_machine};
-    HeldStream one{host_of(machine.driver)};
-    HeldStream two{host_of(machine.driver)};
+TEST_CASE_FIXTURE(OnHost, "elastic: a release does not wait; its pages go back once the named streams have passed") {
+    HeldStream one{machine.driver};
+    HeldStream two{machine.driver};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, 4 * step);
@@ -192,21 +189,20 @@ TEST_CASE("elastic: a release does not wait; its pages are released once the nam
     kv.release(3 * step, step, already_idle); // any call on the tag
     CHECK(machine.driver.handle_bytes() == step);
     CHECK(row_of(saver, "kv").held_bytes == 0);
-
-    EventRef event;
-    REQUIRE(machine.driver.open_event({}, event).ok());
-    REQUIRE(machine.driver.record(event, one.get()).ok());
-    kv.release(0, step, after(event));
-    REQUIRE(machine.driver.close_event(event).ok()); // it may be closed
+    {
+        OwnedEvent event;
+        REQUIRE(event.open(machine.driver, one.get()).ok());
+        REQUIRE(machine.driver.record(event.get(), one.get()).ok());
+        kv.release(0, step, after(event.get()));
+    } // it may be closed
     (void)saver.trim();
     CHECK(machine.driver.handle_bytes() == 0);
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: a mark that cannot be queried prevents a commit there, and nothing else") {
-    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+TEST_CASE_FIXTURE(OnRange, "elastic: a mark that cannot be queried prevents a commit there, and nothing else") {
     kv.commit(0, 2 * step);
-    HeldStream stream{host_of(machine.driver)};
+    HeldStream stream{machine.driver};
     kv.release(0, step, after(stream.get()));
     stream.finish();
     machine.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
@@ -218,12 +214,11 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a mark that cannot be queried prevents a co
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: by default released pages go back once something has waited for the device") {
-    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+TEST_CASE_FIXTURE(OnRange, "elastic: by default released pages go back once something has waited for the device") {
     kv.commit(0, 6 * step);
-    for (std::size_t n = 0; n < 6; ++n) fill(machine.driver, kv, n, 1);
+    fill(machine.driver, kv, {0, 5}, 1);
     {
-        HeldStream stream{host_of(machine.driver)};
+        HeldStream stream{machine.driver};
         CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, stream.get()).ok());
         kv.release(step, step);                          // does not wait: the stream is held
         (void)saver.trim("kv", {.order = already_idle}); // does not wait either
@@ -244,35 +239,28 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: by default released pages go back once some
     CHECK(saver.reclaim(1).unused_bytes == step);
     kv.release(5 * step, step);
     kv.commit(5 * step, step); // waits for the work that may still touch it
-    fill(machine.driver, kv, 5, 3);
-    CHECK(whole(machine.driver, kv, 5, 3));
-    CHECK(whole(machine.driver, kv, 0, 1));
+    fill(machine.driver, kv, {5}, 3);
+    CHECK((whole(machine.driver, kv, {5}, 3) && whole(machine.driver, kv, {0}, 1)));
     kv.resize(0);
     CHECK(saver.pause("kv").released_bytes == 2 * step); // only these are left to pause
     CHECK(machine.driver.handle_bytes() == 0);
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: a release inside a capture is misuse, a commit is not") {
-    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
-    kv.commit(0, step);
+TEST_CASE_FIXTURE(OnRange, "elastic: a release inside a capture is misuse, a commit is not") {
     const OwnStream stream{machine.driver};
-    {
-        Graph graph = capture(saver, "graph", stream, [&] {
-            kv.commit(step, step);
-            CHECK_THROWS_AS(kv.release(0, step), Misuse);
-            CHECK_THROWS_AS(kv.release(0, step, already_idle), Misuse);
-            kv.resize(2 * step);
-            kv.resize(3 * step);
-            CHECK_THROWS_AS(kv.resize(2 * step), Misuse);
-        });
-    }
+    kv.commit(0, step);
+    (void)capture(saver, "graph", stream, [&] {
+        kv.commit(step, step);
+        CHECK_THROWS_AS(kv.release(0, step), Misuse);
+        CHECK_THROWS_AS(kv.release(0, step, already_idle), Misuse);
+        kv.resize(2 * step);
+        kv.resize(3 * step);
+        CHECK_THROWS_AS(kv.resize(2 * step), Misuse);
+    });
     kv.resize(2 * step);
-    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    const OwnCapture open{machine.driver, stream};
     CHECK_THROWS_AS(kv.release(0, step, after(stream)), Misuse);
-    GraphRef graph;
-    REQUIRE(machine.driver.end_capture(stream, graph).ok());
-    if (graph.native != nullptr) REQUIRE(machine.driver.close_graph(graph).ok());
     CHECK(kv.committed_bytes() == 2 * step);
 }
 
@@ -298,11 +286,9 @@ TEST_CASE("elastic: a commit without room releases unused memory, then calls on_
     kv.release(0, 16_MiB); // may still be in use
     kv.commit(128_MiB, 16_MiB);
     CHECK(asked == 1);
-    std::size_t needed = 0;
     const auto error = thrown<OutOfMemory>([&] { kv.commit(256_MiB, 16_MiB); });
-    needed = error.needed_bytes();
     CHECK(error.tag() == "kv");
-    CHECK(needed == 16_MiB);
+    CHECK(error.needed_bytes() == 16_MiB);
     CHECK(kv.committed_bytes() == 48_MiB);
     CHECK(row_of(saver, "kv").mapped_bytes == 48_MiB);
     CHECK(driver.violations().empty());
@@ -328,53 +314,43 @@ TEST_CASE("elastic: the margin is left free, and the capacity counts what is map
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: reclaim releases unused memory, then asks the owner, then pauses idle tags") {
     std::vector<std::size_t> wanted;
-    enum class Says { no, lies, yes, more, throws, pauses } says = Says::no;
-    Elastic kv;
-    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) -> std::size_t {
-                                               wanted.push_back(bytes);
-                                               const std::size_t have = kv.committed_bytes();
-                                               switch (says) {
-                                               case Says::no: return 0;
-                                               case Says::lies: return bytes;
-                                               case Says::yes: kv.resize(have - bytes, already_idle); return bytes;
-                                               case Says::more: kv.resize(step); return have - step;
-                                               case Says::throws: throw std::runtime_error{"not now"};
-                                               case Says::pauses: saver.pause("kv"); return have;
-                                               }
-                                               return 0;
-                                           }});
+    std::function<std::size_t(std::size_t)> says = [](std::size_t) { return std::size_t{0}; };
+    const auto ask = [&](std::size_t bytes) {
+        wanted.push_back(bytes);
+        return says(bytes);
+    };
+    Elastic kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = ask});
     kv.commit(0, 10 * step);
     const Buffer<char> idle{saver.arena("idle", ArenaOptions{.evictable = true}), 2 * step};
     { const Buffer<char> gone{saver.arena("idle"), 2 * step}; }
-    Reclaimed got = saver.reclaim(2 * step); // unused memory suffices
+    const auto reclaimed = [&](std::size_t bytes) { // from unused memory, the owner, and idle tags
+        const Reclaimed got = saver.reclaim(bytes);
+        CHECK(got.bytes() == got.unused_bytes + got.elastic_bytes + got.evicted_bytes);
+        (void)saver.resume();
+        return std::array{got.unused_bytes / step, got.elastic_bytes / step, got.evicted_bytes / step};
+    };
+    using Of = std::array<std::size_t, 3>;
+    CHECK(reclaimed(2 * step) == Of{2, 0, 0});
     CHECK(wanted.empty());
-    CHECK(got.unused_bytes == 2 * step);
     CHECK(contains(saver.reclaim(64 * step).why_not_more, "owners of elastic memory keep the rest"));
-    (void)saver.resume("idle");
+    (void)saver.resume();
     wanted.clear();
-    got = saver.reclaim(2 * step); // refused: evicts an idle tag
-    CHECK(wanted == std::vector<std::size_t>{2 * step});
-    CHECK(got.elastic_bytes == 0);
-    CHECK(got.evicted_bytes == 2 * step);
-    (void)saver.resume("idle");
-    says = Says::lies;
-    CHECK(saver.reclaim(step).evicted_bytes == 2 * step);
-    (void)saver.resume("idle");
-    says = Says::yes;
-    got = saver.reclaim(2 * step);
-    CHECK(got.elastic_bytes == 2 * step);
-    CHECK(got.bytes() == 2 * step);
-    CHECK(got.evicted_bytes == 0);
+    CHECK(reclaimed(2 * step) == Of{0, 0, 2}); // it refuses
+    CHECK(wanted == std::vector{2 * step});
+    says = [](std::size_t bytes) { return bytes; };
+    CHECK(reclaimed(step) == Of{0, 0, 2}); // it lies
+    says = [&](std::size_t bytes) { return kv.resize(kv.committed_bytes() - bytes, already_idle), bytes; };
+    CHECK(contains(printed(saver.reclaim(step)), "4.00 MiB of elastic memory"));
+    CHECK(reclaimed(step) == Of{0, 1, 0});
     CHECK(row_of(saver, "kv").mapped_bytes == 8 * step);
-    const std::string text = printed(got);
-    CHECK(contains(text, "8.00 MiB of elastic memory"));
-    says = Says::throws;
+    says = [](std::size_t) -> std::size_t { throw std::runtime_error{"not now"}; };
     CHECK_THROWS_AS((void)saver.reclaim(step), std::runtime_error);
-    says = Says::pauses; // it is not a hook
-    CHECK(saver.reclaim(step).elastic_bytes == 8 * step);
-    (void)saver.resume("kv");
-    says = Says::more; // after the device's work: reclaim waits for it
-    CHECK(saver.reclaim(step).elastic_bytes == 7 * step);
+    says = [&](std::size_t) { return saver.pause("kv").released_bytes; }; // it is not a hook
+    CHECK(reclaimed(step) == Of{0, 8, 0});
+    says = [&](std::size_t) {
+        return kv.resize(step), 7 * step;
+    }; // more, after the device's work: reclaim waits for it
+    CHECK(reclaimed(step) == Of{0, 7, 0});
     CHECK(machine.driver.handle_bytes() == 3 * step);
     wanted.clear();
     kv = {};
@@ -385,36 +361,34 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: reclaim releases unused memory, then asks t
 
 TEST_CASE("elastic: any call without room asks the owners of other tags, and not its own") {
     const HostDriver driver{64_MiB};
-    int asked_kv = 0;
+    int asked = 0;
     MemorySaver saver{driver};
     Elastic kv;
-    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
-                                               asked_kv += 1;
-                                               const std::size_t have = kv.committed_bytes();
-                                               const std::size_t less = align_up(std::min(have, bytes), step);
-                                               kv.resize(have - less, already_idle);
-                                               return less;
-                                           }});
+    const auto give = [&](std::size_t bytes) {
+        asked += 1;
+        const std::size_t less = align_up(std::min(kv.committed_bytes(), bytes), step);
+        kv.resize(kv.committed_bytes() - less, already_idle);
+        return less;
+    };
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = give});
     kv.commit(0, 60_MiB);
-    Buffer<char> weights{saver.arena("weights", HostBackup{.threads = 1}), 20_MiB};
-    CHECK(asked_kv != 0);
+    const Buffer<char> weights{saver.arena("weights", HostBackup{.threads = 1}), 20_MiB};
+    CHECK(asked != 0);
     CHECK(kv.committed_bytes() <= 44_MiB);
-    (void)saver.pause("weights");
-    kv.resize(64_MiB);
-    asked_kv = 0;
-    (void)saver.resume("weights");
-    CHECK(asked_kv != 0);
-    (void)saver.pause("weights");
-    kv.resize(64_MiB);
-    asked_kv = 0;
-    { const Use use = saver.use("weights"); }
-    CHECK(asked_kv != 0);
-    asked_kv = 0;
+    const std::function<void()> calls[] = {[&] { (void)saver.resume("weights"); }, [&] { (void)saver.use("weights"); }};
+    for (const auto& call : calls) {
+        (void)saver.pause("weights");
+        kv.resize(64_MiB);
+        asked = 0;
+        call();
+        CHECK(asked != 0);
+    }
+    asked = 0;
     CHECK_THROWS_AS(kv.commit(64_MiB, 64_MiB), OutOfMemory);
-    CHECK(asked_kv == 0);
+    CHECK(asked == 0);
     Elastic more = saver.arena("more").elastic(1_GiB, steps);
     more.commit(0, 16_MiB);
-    CHECK(asked_kv != 0);
+    CHECK(asked != 0);
     CHECK(driver.violations().empty());
 }
 
@@ -422,35 +396,30 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a range is not made while its tag is droppe
     const Arena arena = saver.arena("kv");
     (void)arena.allocate(step);
     Stuck dropping{machine.driver, Call::drain, [&] { saver.drop("kv"); }};
-    CHECK(contains(text_of<Misuse>([&] { (void)arena.elastic(1_GiB, steps); }), "is being dropped"));
+    check_says<Misuse>("is being dropped", [&] { (void)arena.elastic(1_GiB, steps); });
     dropping.go_on();
     CHECK(machine.driver.reserved_bytes() == 0);
 }
 
-TEST_CASE("elastic: a range that ends in a capture stays for its replays, also if blocks have their own handles") {
-    for (const bool single : {false, true}) {
-        CAPTURE(single);
-        const Checked machine{host_machine};
-        MemorySaver saver{machine.driver};
-        const OwnStream stream{machine.driver};
-        const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, ArenaOptions{.single_handle = single});
-        Elastic kv = arena.elastic(4 * step, steps);
-        kv.commit(0, step);
-        const Graph graph = capture(saver, "tag", stream, [&] {
-            check(machine.driver.fill(test::address_of(kv.data()), 1, step, stream), "fill");
-            kv = {};
-        });
-        (void)saver.trim();
-        CHECK(arena.usage().mapped_bytes >= step);
-        graph.launch(stream);
-        CHECK(machine.driver.drain().ok());
-    }
+TEST_CASE_FIXTURE(OnHostSaver,
+                  "elastic: a range that ends in a capture stays for its replays, also with handles of blocks") {
+    const bool single = either("a handle of its own for each", "shared handles");
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, ArenaOptions{.single_handle = single});
+    Elastic kv = arena.elastic(4 * step, steps);
+    kv.commit(0, step);
+    const Graph graph = capture(saver, "tag", stream, [&] {
+        fill_on(machine.driver, kv.data(), step, 1, stream);
+        kv = {};
+    });
+    (void)saver.trim();
+    CHECK(arena.usage().mapped_bytes >= step);
+    replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: many threads commit and release their parts while another pauses and resumes") {
-    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+TEST_CASE_FIXTURE(OnRange, "elastic: many threads commit and release their parts while another pauses and resumes") {
     kv.commit(60 * step, step);
-    fill(machine.driver, kv, 60, 5);
+    fill(machine.driver, kv, {60}, 5);
     std::atomic<bool> over{false};
     Threads threads{3, [&](std::size_t thread) {
                         for (std::size_t round = 0; round < 40; ++round) {
@@ -465,23 +434,19 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: many threads commit and release their parts
                         }
                     }};
     Doing pauser{[&] {
-        while (!over.load()) {
-            pause_and_resume(saver, "kv");
-            std::this_thread::yield();
-        }
+        for (; !over; std::this_thread::yield()) pause_and_resume(saver, "kv");
     }};
     threads.join();
     over = true;
     pauser.join();
     CHECK(kv.committed_bytes() == step);
-    CHECK(whole(machine.driver, kv, 60, 5));
+    CHECK(whole(machine.driver, kv, {60}, 5));
     (void)saver.trim();
     CHECK(machine.driver.handle_bytes() == step);
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: a commit that waited for a pause elsewhere is refused then; a release is done") {
-    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+TEST_CASE_FIXTURE(OnRange, "elastic: a commit that waited for a pause elsewhere is refused then; a release is done") {
     kv.commit(0, 2 * step);
     Stuck pausing{machine.driver, Call::unmap, [&] { (void)saver.pause("kv"); }};
     Doing commits{[&] { kv.commit(4 * step, step); }};
@@ -502,16 +467,15 @@ TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked
                           return false;
                       }}};
     Elastic kv;
-    bool drops = false;
-    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
-                                               asked += 1;
-                                               if (drops) saver.drop("kv"); // as another thread might do concurrently
-                                               kv.resize(0);
-                                               return bytes;
-                                           }});
+    const auto drop = [&](std::size_t bytes) {
+        asked += 1;
+        saver.drop("kv"); // as another thread might do concurrently
+        kv.resize(0);
+        return bytes;
+    };
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = drop});
     kv.commit(0, 40_MiB);
     const Arena weights = saver.arena("weights");
-    drops = true;
     const Buffer<char> first{weights, 48_MiB};
     CHECK(asked == 1);
     CHECK(no_room == 0);
@@ -525,14 +489,11 @@ TEST_CASE_FIXTURE(OnEither,
                   "elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     int asked = 0;
     const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");
-    const auto ask = [&](std::size_t) -> std::size_t {
-        asked += 1;
-        return 0;
-    };
+    const auto ask = [&](std::size_t) { return asked += 1, std::size_t{0}; };
     Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = ask});
     kv.commit(1, 5 * step - 1);
     CHECK(machine.driver.handle_bytes() == 5 * step);
-    for (std::size_t n = 0; n < 5; ++n) fill(machine.driver, kv, n, 1);
+    fill(machine.driver, kv, {0, 4}, 1);
     (void)saver.pause();
     kv.release(step, step);
     kv.release(2 * step, step, already_idle);
@@ -542,7 +503,7 @@ TEST_CASE_FIXTURE(OnEither,
     CHECK_THROWS_AS(kv.release(step, step), Misuse);
     CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
     CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
-    for (const std::size_t n : Steps{0, 4}) CHECK(whole(machine.driver, kv, n, 1));
+    CHECK(whole(machine.driver, kv, {0, 4}, 1));
     const std::vector<char> nines(step, 9); // calls for memory that is paused change it where it is
     arena.write_backup(kv.data(), nines.data(), step);
     CHECK(all_are(machine.driver, kv.data(), step, 9));
@@ -566,20 +527,20 @@ TEST_CASE_FIXTURE(OnEither,
 TEST_CASE_FIXTURE(OnEither,
                   "elastic: memory outside of tags that was released goes back, by a trim and for whoever needs it") {
     Elastic kv = saver.outside().arena().elastic(1_GiB, steps);
-    kv.commit(0, 256_MiB);
-    kv.release(0, 256_MiB);
+    const auto release = [&](std::size_t bytes) {
+        kv.commit(0, bytes);
+        kv.release(0, bytes);
+    };
+    release(256_MiB);
     const std::size_t released = saver.trim().released_bytes;
     CHECK(machine.driver.handle_bytes() == 0);
     if (enabled) CHECK(released == 256_MiB);
-    kv.commit(0, 256_MiB);
-    kv.release(0, 256_MiB);
+    release(256_MiB);
     const Buffer<char> needs{saver.arena("weights"), 384_MiB};
     CHECK(machine.driver.handle_bytes() == (enabled ? 384_MiB : 0));
-    kv.commit(0, step);
-    kv.release(0, step);
+    release(step);
     CHECK(saver.trim().released_bytes == (enabled ? step : 0));
-    kv.commit(0, step);
-    kv.release(0, step);
+    release(step);
     if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
 }
 
@@ -587,11 +548,9 @@ TEST_CASE("elastic: an owner that ends its range when it is asked has given its 
     MemorySaver saver{HostDriver{16_MiB}};
     const Arena a = saver.arena("a");
     Elastic range;
+    const auto end = [&](std::size_t bytes) { return range = {}, bytes; };
     const auto again = [&] {
-        range = a.elastic(12_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
-                                       range = {};
-                                       return bytes;
-                                   }});
+        range = a.elastic(12_MiB, {.granularity = 2_MiB, .on_reclaim = end});
         range.commit(0, 12_MiB);
     };
     again();
@@ -602,23 +561,21 @@ TEST_CASE("elastic: an owner that ends its range when it is asked has given its 
     CHECK(saver.reclaim(8_MiB).bytes() >= 8_MiB);
 }
 
-TEST_CASE("elastic: close and drop wait for another device's work that may use what was released") {
-    for (const bool drops : {true, false}) {
-        const Checked machine{host_machine};
-        const HostDriver second{1_GiB, {.device = 1}};
-        HeldStream stream{second};
-        MemorySaver saver{machine.driver};
-        (void)saver.arena("other", Discard{}, second);
-        Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
-        kv.commit(0, step);
-        kv.release(0, step, after(stream.get()));
-        CHECK(machine.driver.handle_bytes() == step);
-        Doing ending{[&] { drops ? saver.drop("kv") : saver.close(); }};
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-        CHECK(machine.driver.handle_bytes() == step);
-        stream.finish();
-        ending.join();
-        CHECK(machine.driver.handle_bytes() == 0);
-    }
+TEST_CASE_FIXTURE(OnHost, "elastic: close and drop wait for another device's work that may use what was released") {
+    const bool drops = either("drop", "close");
+    const HostDriver second{1_GiB, {.device = 1}};
+    HeldStream stream{second};
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("other", Discard{}, second);
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    kv.commit(0, step);
+    kv.release(0, step, after(stream.get()));
+    CHECK(machine.driver.handle_bytes() == step);
+    Doing ending{[&] { drops ? saver.drop("kv") : saver.close(); }};
+    std::this_thread::sleep_for(20ms);
+    CHECK(machine.driver.handle_bytes() == step);
+    stream.finish();
+    ending.join();
+    CHECK(machine.driver.handle_bytes() == 0);
 }
 } // namespace saver_elastic_test
