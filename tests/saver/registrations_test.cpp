@@ -1,8 +1,9 @@
 // Registered memory: what a pause refuses, what it deregisters and registers again, and the state after failures.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_registrations_test {
 using namespace test;
+using Calls = std::vector<std::string>;
 
 /// A mock network card that records its calls.
 struct Card {
@@ -24,15 +25,22 @@ struct Card {
     [[nodiscard]] std::vector<std::string> taken() { return std::exchange(calls, {}); }
 };
 
-using Calls = std::vector<std::string>;
-
 struct Nets : OnSaver {
     Card card{};
     Registrations nets{saver};
 };
 
-TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refused, by name" * on_machines) {
-    Registrations nets{saver};
+/// The same whose barrier is a call on the card too, with a block of tag "a" and one of tag "b", each registered.
+struct OnBarrier : OnSaver {
+    Card card{};
+    Registrations nets{saver, {.barrier = [this](const PauseEvent&) { card.call("barrier"); }}};
+    const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    Registration second = nets.add(b.data(), b.size(), card.of("b"));
+};
+
+TEST_CASE_FIXTURE(Nets, "registrations: a pause of registered memory is refused, by name" * on_machines) {
     const Buffer<char> mine{saver.arena("net", HostBackup{}), 2_MiB};
     const Buffer<char> other{saver.arena("other"), 2_MiB};
     Registration pinned = nets.add(mine.data() + 256, 1_MiB, {.who = "mlx5_0"});
@@ -47,7 +55,7 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refus
     CHECK(machine.driver.handle_bytes() == 2_MiB);
     {
         const Registration second = nets.add(mine.data(), 256, {.who = "ucx"});
-        CHECK(contains(text_of<Misuse>([&] { saver.pause("net"); }), "1 more"));
+        check_says<Misuse>("1 more", [&] { saver.pause("net"); });
     }
     pinned.end();
     CHECK_FALSE(pinned.registered());
@@ -69,10 +77,9 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in 
                            CHECK(event.tags == Calls{"net"});
                            card.call("barrier");
                        }}};
-    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    const Filled a{machine.driver, saver.arena("net", HostBackup{}), 2_MiB};
     const Buffer<char> b{saver.arena("net"), 2_MiB};
     const Buffer<char> far{saver.arena("far"), 2_MiB};
-    write_pattern(machine.driver, a.data(), a.size(), 1);
     Registration all = nets.add(Tags::all(), card.of("comm"));
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
     Registration elsewhere = nets.add(far.data(), far.size(), card.of("far"));
@@ -87,7 +94,7 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in 
         CHECK(card.taken().empty());
         saver.resume("net");
         CHECK(card.taken() == Calls{"+comm", "+a", "+b"});
-        CHECK(has_pattern(machine.driver, a.data(), a.size(), 1));
+        CHECK(a.whole());
     }
     saver.pause("net");
     (void)card.taken();
@@ -104,13 +111,7 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in 
     CHECK(card.taken() == Calls{"-a"});
 }
 
-TEST_CASE_FIXTURE(OnSaver, "registrations: a pause that fails leaves all registered that is here" * on_machines) {
-    Card card;
-    Registrations nets{saver, {.barrier = [&](const PauseEvent&) { card.call("barrier"); }}};
-    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
-    const Buffer<char> b{saver.arena("more", HostBackup{}), 2_MiB};
-    Registration first = nets.add(a.data(), a.size(), card.of("a"));
-    Registration second = nets.add(b.data(), b.size(), card.of("b"));
+TEST_CASE_FIXTURE(OnBarrier, "registrations: a pause that fails leaves all registered that is here" * on_machines) {
     (void)card.taken();
     SUBCASE("a function of the program's") {
         card.fails = "-a";
@@ -127,10 +128,8 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause that fails leaves all registe
         CHECK_THROWS_WITH_AS(saver.pause(), "not now", std::runtime_error);
         CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
     }
-    CHECK(first.registered());
-    CHECK(second.registered());
+    CHECK((first.registered() && second.registered()));
     CHECK(machine.driver.handle_bytes() == 4_MiB);
-    (void)card.taken();
     saver.pause();
     CHECK(card.taken() == Calls{"barrier", "-b", "-a"});
     CHECK(machine.driver.handle_bytes() == 0);
@@ -138,8 +137,7 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause that fails leaves all registe
 }
 
 TEST_CASE_FIXTURE(Nets, "registrations: a failure to register again is reported, and retried" * on_machines) {
-    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
-    write_pattern(machine.driver, a.data(), a.size(), 9);
+    const Filled a{machine.driver, saver.arena("net", HostBackup{}), 2_MiB, 9};
     Registration first = nets.add(a.data(), 1_MiB, card.of("a"));
     Registration second = nets.add(a.data() + 1_MiB, 1_MiB, card.of("b"));
     saver.pause();
@@ -149,7 +147,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: a failure to register again is reported,
     card.fails = "+a";
     CHECK_THROWS_WITH_AS(saver.resume(), "no +a", std::runtime_error);
     CHECK(card.taken() == Calls{"+a", "+b"});
-    CHECK(has_pattern(machine.driver, a.data(), a.size(), 9)); // the resume remains in effect
+    CHECK(a.whole()); // the resume remains in effect
     CHECK_FALSE(first.registered());
     CHECK(second.registered());
     nets.renew();
@@ -170,10 +168,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume
     CHECK(card.taken() == Calls{"+a", "+comm"});
     CHECK(saver.reclaim(2_MiB).evicted_bytes == 2_MiB);
     CHECK(card.taken() == Calls{"-comm", "-a"});
-    {
-        Arrival coming = saver.resume_async("a");
-        coming.wait();
-    }
+    saver.resume_async("a").wait();
     CHECK(card.taken() == Calls{"+a", "+comm"});
     Registration refusing = nets.add(a.data(), 256, {.who = "peer"});
     CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // skipped and unchanged
@@ -183,20 +178,16 @@ TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume
 
 TEST_CASE_FIXTURE(OnSaver, "registrations: memory resumed before the hooks of its pause is registered after them") {
     Card card;
-    std::atomic<bool> paused{false};
-    std::atomic<bool> resumed{false};
-    const Hook slow = saver.after_pause([&](PauseEvent&) {
-        paused = true;
-        while (!resumed) std::this_thread::yield();
-    });
+    Turnstile paused;
+    const Hook slow = saver.after_pause([&](PauseEvent&) { paused.pass(); });
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
     Registration all = nets.add(Tags::all(), card.of("comm"));
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
-    std::thread other{[&] { saver.pause("a"); }};
-    while (!paused) std::this_thread::yield();
+    Doing other{[&] { saver.pause("a"); }};
+    paused.await();
     saver.resume("a");
-    resumed = true;
+    paused.open();
     other.join();
     CHECK(first.registered());
     CHECK(all.registered());
@@ -231,31 +222,27 @@ TEST_CASE_FIXTURE(Nets, "registrations: renew() leaves alone registrations that 
 }
 
 TEST_CASE("registrations: after an eviction that fails, memory that stayed or was resumed is registered") {
-    for (const bool saving : {true, false}) {
-        CAPTURE(saving);
-        const MachineDriver driver{HostDriver{64_MiB}};
-        MemorySaver saver{driver};
-        Card card;
-        Registrations nets{saver};
-        const Buffer<char> comes{saver.arena("comes", HostBackup{.threads = 1}), 40_MiB};
-        Registration second = nets.add(comes.data(), comes.size(), card.of("comes"));
-        saver.pause("comes");
-        const Buffer<char> goes{saver.arena("goes", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 40_MiB};
-        Registration first = nets.add(goes.data(), goes.size(), card.of("goes"));
-        std::string told;
-        const Hook gone = saver.after_pause([&](PauseEvent&) { told += "gone "; });
-        const Hook stayed = saver.after_failed_pause([&](PauseEvent&) { told += "stayed "; });
-        const Hook came = saver.after_resume([&](ResumeEvent&) { told += "came "; });
-        driver.fail({.call = saving ? Call::copy_to_host : Call::unmap});
-        CHECK_THROWS_AS((void)saver.use("comes"), DriverError);
-        CHECK(told == (saving ? "stayed " : "gone came "));
-        CHECK(first.registered() == saving);
-        CHECK(second.registered() == !saving);
-        driver.heal();
-        { const Use use = saver.use("comes"); }
-        CHECK_FALSE(first.registered());
-        CHECK(second.registered());
-    }
+    const bool saving = either("saving", "releasing");
+    const MachineDriver driver{HostDriver{64_MiB}};
+    MemorySaver saver{driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> comes{saver.arena("comes", HostBackup{.threads = 1}), 40_MiB};
+    Registration second = nets.add(comes.data(), comes.size(), card.of("comes"));
+    saver.pause("comes");
+    const Buffer<char> goes{saver.arena("goes", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 40_MiB};
+    Registration first = nets.add(goes.data(), goes.size(), card.of("goes"));
+    std::string told;
+    const Hook gone = saver.after_pause([&](PauseEvent&) { told += "gone "; });
+    const Hook stayed = saver.after_failed_pause([&](PauseEvent&) { told += "stayed "; });
+    const Hook came = saver.after_resume([&](ResumeEvent&) { told += "came "; });
+    driver.fail({.call = saving ? Call::copy_to_host : Call::unmap});
+    CHECK_THROWS_AS((void)saver.use("comes"), DriverError);
+    CHECK(told == (saving ? "stayed " : "gone came "));
+    CHECK((first.registered() == saving && second.registered() == !saving));
+    driver.heal();
+    (void)saver.use("comes");
+    CHECK((!first.registered() && second.registered()));
 }
 
 TEST_CASE_FIXTURE(Nets, "registrations: an eviction that another pause forestalls leaves them as after any pause") {
@@ -287,7 +274,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: misuse") {
     card.fails = "+x";
     CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), std::runtime_error);
     saver.pause(); // it was not registered
-    CHECK(contains(text_of<Misuse>([&] { (void)nets.add(a.data(), 256, card.of("x")); }), "resume it first"));
+    check_says<Misuse>("resume it first", [&] { (void)nets.add(a.data(), 256, card.of("x")); });
     saver.resume();
     const Hook late = saver.before_pause([&](PauseEvent&) { // runs after the registrations
         CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), Misuse);
@@ -296,11 +283,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: misuse") {
     Registration fine = nets.add(a.data(), 256, card.of("y"));
 }
 
-TEST_CASE_FIXTURE(OnHost, "registrations: functions may add and end registrations; failures at an end are reported") {
-    std::vector<std::string> told;
-    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
-                          if (event.kind == EventKind::ignored) told.push_back(event.text);
-                      }}};
+TEST_CASE_FIXTURE(OnTold, "registrations: functions may add and end registrations; failures at an end are reported") {
     Registrations nets{saver};
     Card card;
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
@@ -321,9 +304,8 @@ TEST_CASE_FIXTURE(OnHost, "registrations: functions may add and end registration
         CHECK(failing.registered());
         card.fails = "-z";
     }
-    CHECK(told == Calls{"no -z"});
-    saver.pause(); // it has been removed
-    saver.resume();
+    CHECK(told.texts() == Calls{"no -z"});
+    pause_and_resume(saver); // it has been removed
 }
 
 TEST_CASE_FIXTURE(OnMachine, "registrations: switched off, after close, in a forked child, and outliving the saver") {
@@ -345,14 +327,10 @@ TEST_CASE_FIXTURE(OnMachine, "registrations: switched off, after close, in a for
         Registrations nets{saver};
         const Buffer<char> a{saver.arena("net"), 2_MiB};
         outliving.emplace(nets.add(a.data(), a.size(), card.of("b")));
-        const pid_t child = ::fork();
-        if (child == 0) {
+        CHECK(within_seconds(20, [&] {
             outliving.reset(); // the parent's: no call
-            ::_exit(card.calls == Calls{"+b"} ? 0 : 1);
-        }
-        int status = -1;
-        ::waitpid(child, &status, 0);
-        CHECK(status == 0);
+            return card.calls == Calls{"+b"};
+        }));
         saver.close();
         CHECK_THROWS_AS((Registrations{saver}), Misuse);
     }
@@ -382,22 +360,16 @@ TEST_CASE_FIXTURE(Nets, "registrations: threads that add, end, pause and resume"
 }
 
 TEST_CASE("registrations: a device on which none of the tags lives is not waited for, nor a lost one") {
-    const HostDriver first{64_MiB};
     const HostDriver second{64_MiB, {.device = 1}};
-    MemorySaver saver{first};
-    Registrations all{saver};
-    void* const block = saver.arena("a").allocate(4_MiB);
-    bool registered = false;
-    const Registration one = all.add(block, 1_MiB,
-                                     {.who = "network card",
-                                      .on_pause = OnPause::renew,
-                                      .on_register = [&] { registered = true; },
-                                      .on_deregister = [&] { registered = false; }});
+    MemorySaver saver{HostDriver{64_MiB}};
+    Card card;
+    Registrations nets{saver};
+    const Registration one = nets.add(saver.arena("a").allocate(4_MiB), 1_MiB, card.of("a"));
     (void)saver.arena("b", Discard{}, AnyDriver{second});
     second.lose();
     (void)saver.pause("a");
-    CHECK(!registered);
+    CHECK(card.taken() == Calls{"+a", "-a"});
     (void)saver.resume("a");
-    CHECK(registered);
+    CHECK(one.registered());
 }
 } // namespace saver_registrations_test

@@ -1,18 +1,30 @@
 // Uses: paused tags are resumed, idle tags are evicted, tags in use stay resident.
 #include "graph/graph_support.hpp"
 #include "saver/tags_world.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_use_test {
 using namespace test;
 using D = MachineDriver;
 using World = TagsWorld;
+const std::vector<std::string> abcd{"a", "b", "c", "d"};
 
 static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
 static_assert(std::is_nothrow_default_constructible_v<Use> && !std::is_copy_constructible_v<Use>);
 
-TEST_CASE("use: paused tags are resumed, and room is made by pausing the least recently used") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+/// Four paused tags, of which three fit.
+struct OnFour {
+    World world{abcd};
+    MemorySaver<D>& saver = *world.saver;
+};
+
+/// One of them, "a".
+struct OnOne {
+    World world{{"a"}};
+    MemorySaver<D>& saver = *world.saver;
+};
+
+TEST_CASE_FIXTURE(OnFour, "use: paused tags are resumed, and room is made by pausing the least recently used") {
     for (const char* name : {"a", "b", "c"}) {
         const Use use = saver.use(name);
         CHECK(use);
@@ -20,8 +32,8 @@ TEST_CASE("use: paused tags are resumed, and room is made by pausing the least r
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     const std::uint64_t calls = world.driver.calls();
-    { const Use again = saver.use({"a", "a"}); } // b is now the least recently used
-    CHECK(world.driver.calls() == calls);        // a hit makes none
+    (void)saver.use({"a", "a"});          // b is now the least recently used
+    CHECK(world.driver.calls() == calls); // a hit makes none
     {
         const Use use = saver.use("d");
         CHECK(world.whole("d"));
@@ -29,25 +41,18 @@ TEST_CASE("use: paused tags are resumed, and room is made by pausing the least r
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1011");
     const ResidencyUsage counts = world.counts();
-    CHECK(counts.hits == 1);
-    CHECK(counts.misses == 4);
-    CHECK(counts.evictions == 1);
-    CHECK(counts.waits == 0);
-    CHECK(counts.brought_bytes == 4 * each);
-    CHECK(counts.restored_bytes == 4 * each);
-    CHECK(counts.evicted_bytes == each);
-    CHECK(counts.saved_bytes == each);
+    CHECK(std::array{counts.hits, counts.misses, counts.waits, counts.evictions} ==
+          std::array<std::uint64_t, 4>{1, 4, 0, 1});
+    CHECK(std::array{counts.brought_bytes, counts.restored_bytes, counts.evicted_bytes, counts.saved_bytes} ==
+          std::array<std::uint64_t, 4>{4 * each, 4 * each, each, each});
     const ArenaUsage row = row_of(saver, "b");
     CHECK(row.users == 0);
     CHECK(row.evictable);
     CHECK(row.age > 0ns);
-    const std::string table = printed(saver.usage());
-    CHECK(contains(table, "users"));
+    CHECK(contains(printed(saver.usage()), "users"));
 }
 
-TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who holds what") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnFour, "use: one that can never fit is OutOfMemory at once, and says who holds what") {
     const Use held = saver.use("a");
     const auto refused = [&](const Tags& tags) {
         const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use(tags); });
@@ -67,9 +72,7 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     CHECK(row_of(saver, "b").users == 0);
 }
 
-TEST_CASE("use: a tag that was never used, nor made evictable, is never evicted") {
-    World world{{"a"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnOne, "use: a tag that was never used, nor made evictable, is never evicted") {
     const Buffer<char> kept{saver.arena("kept"), 30_MiB};
     const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use("a", {.room_within = 1h}); });
     CHECK(contains(text, "held: \"kept\" 30.00 MiB not evictable"));
@@ -78,19 +81,14 @@ TEST_CASE("use: a tag that was never used, nor made evictable, is never evicted"
     CHECK(!contains(other, "pause no other tag")); // there is no other one
 }
 
-TEST_CASE("use: waits for room that another thread's use holds, and no longer than room_within") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnFour, "use: waits for room that another thread's use holds, and no longer than room_within") {
     std::optional<Use> held{saver.use({"a", "b", "c"})};
-    {
-        Doing impatient{[&] {
-            const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use("d", {.room_within = 1ms}); });
-            CHECK(error.holders().size() == 3);
-            CHECK(error.tag() == "d");
-        }};
-        impatient.join();
-    }
-    const std::uint64_t before = world.counts().waits; // the impatient one may have waited, or not even that
+    Doing{[&] {
+        const auto error = thrown<OutOfMemory>([&] { (void)saver.use("d", {.room_within = 1ms}); });
+        CHECK(error.holders().size() == 3);
+        CHECK(error.tag() == "d");
+    }}.join();
+    const std::uint64_t before = world.counts().waits; // that one may have waited, or not even that
     Doing other{[&] {
         const Use use = saver.use("d");
         CHECK(world.whole("d"));
@@ -98,12 +96,10 @@ TEST_CASE("use: waits for room that another thread's use holds, and no longer th
     while (world.counts().waits == before) std::this_thread::yield();
     held.reset();
     other.join();
-    CHECK(world.states({"d"}) == "1");
+    CHECK(world.here("d"));
 }
 
-TEST_CASE("use: behind another one in the queue, the deadline says whether room was lacking") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnFour, "use: behind another one in the queue, the deadline says whether room was lacking") {
     world.fill("small", {}, 1_MiB);
     (void)saver.pause("small", {.order = already_idle});
     HeldStream busy{host_of(world.driver)};
@@ -124,30 +120,28 @@ TEST_CASE("use: behind another one in the queue, the deadline says whether room 
 }
 
 TEST_CASE("use: memory that nobody holds is taken before other uses are waited for") {
+    const bool elastic = either("of elastic memory, by its owner's consent", "though the device is to be waited for");
     World world{{"a", "b"}};
     MemorySaver<D>& saver = *world.saver;
-    const Arena scratch = saver.arena("scratch", Discard{});
-    SUBCASE("though the device is to be waited for") { scratch.deallocate(scratch.allocate(2 * each)); }
     Elastic cache;
-    int asked = 0;
-    SUBCASE("of elastic memory, by its owner's consent") {
-        cache = saver.arena("cache").elastic(2 * each, {.granularity = each, .on_reclaim = [&](std::size_t) {
-                                                            asked += 1;
-                                                            cache.resize(0, already_idle);
-                                                            return 2 * each;
-                                                        }});
+    const auto give = [&](std::size_t) {
+        CHECK(cache.committed_bytes() != 0); // it is asked once
+        cache.resize(0, already_idle);
+        return 2 * each;
+    };
+    if (elastic) {
+        cache = saver.arena("cache").elastic(2 * each, {.granularity = each, .on_reclaim = give});
         cache.commit(0, 2 * each);
+    } else {
+        const Buffer<char> scratch{saver.arena("scratch", Discard{}), 2 * each};
     }
     const Use a = saver.use("a");
     Doing other{[&] { CHECK(saver.use("b", {.room_within = 0ms})); }};
     CHECK_NOTHROW(other.join());
-    CHECK(asked <= 1);
     cache = {};
 }
 
-TEST_CASE("use: its deadline has passed, however much others allocate and free meanwhile") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnFour, "use: its deadline has passed, however much others allocate and free meanwhile") {
     const Use held = saver.use({"a", "b", "c"});
     const Arena noise = saver.arena("noise");
     int most = 1000;
@@ -163,7 +157,7 @@ TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it i
     World world{{"a", "b"}};
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use("a")};
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.pause("a"); }), "in use by this thread"));
+    check_says<Misuse>("in use by this thread", [&] { (void)saver.pause("a"); });
     CHECK_THROWS_AS((void)saver.pause(), Misuse);
     CHECK_THROWS_AS(saver.drop("a"), Misuse);
     const auto error = thrown<NotIdle>([&] { (void)saver.pause({"a", "b"}, {.timeout = 1ms}); });
@@ -186,58 +180,47 @@ TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it i
     CHECK(row_of(saver, "a").pauses == 2);
 }
 
-TEST_CASE("use: until a stream or an event has passed" * on_hosts) {
-    const Checked checked;
-    HeldStream stream{host_of(checked.driver)};
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnMachine, "use: until a stream or an event has passed" * on_hosts) {
+    const HeldStream stream{machine.driver};
+    MemorySaver saver{machine.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
     const auto check_holds = [&] {
-        CHECK(contains(text_of<NotIdle>([&] { (void)saver.pause("a", {.order = already_idle, .timeout = 1ms}); }),
-                       "had not completed"));
+        check_says<NotIdle>("had not completed",
+                            [&] { (void)saver.pause("a", {.order = already_idle, .timeout = 1ms}); });
         stream.let_go();
         CHECK(saver.pause("a", {.order = already_idle}).released_bytes != 0);
     };
-    {
-        Use use = saver.use("a");
-        use.until(stream.get());
-    }
+    saver.use("a").until(stream.get());
     check_holds();
-    REQUIRE(host_of(checked.driver).hold(stream.get()).ok());
-    REQUIRE(host_of(checked.driver).enqueue(stream.get(), [] {}).ok());
-    EventRef event;
-    REQUIRE(checked.driver.open_event(stream.get(), event).ok());
-    REQUIRE(checked.driver.record(event, stream.get()).ok());
+    stream.hold();
     {
+        OwnedEvent event;
+        REQUIRE(event.open(machine.driver, stream.get()).ok());
+        REQUIRE(machine.driver.record(event.get(), stream.get()).ok());
         Use use = saver.use("a");
-        use.until(event);
+        use.until(event.get());
         use.release();
         use.release(); // a no-op
         CHECK(!use);
-        CHECK_THROWS_AS(use.until(event), Misuse);
+        CHECK_THROWS_AS(use.until(event.get()), Misuse);
         CHECK_THROWS_AS(saver.use("a").until(EventRef{}), Misuse);
         CHECK_THROWS_AS(use.until(stream.get()), Misuse);
     }
-    REQUIRE(checked.driver.close_event(event).ok());
     check_holds();
 }
 
-TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
-    HeldStream busy{host_of(world.driver)}; // never named: nothing waits for it
-    HeldStream stream{host_of(world.driver)};
-    {
-        Use use = saver.use({"a", "b", "c"});
-        use.until(stream.get());
-    }
+TEST_CASE_FIXTURE(OnFour, "use: an eviction waits for the marks of the uses, and not for the device") {
+    const HeldStream busy{world.driver}; // never named: nothing waits for it
+    const HeldStream stream{world.driver};
+    saver.use({"a", "b", "c"}).until(stream.get());
     for (const UseOptions& brief : {UseOptions{.timeout = 1ms}, UseOptions{.room_within = 1ms, .timeout = 1h}}) {
-        const auto error = thrown<NotIdle>([&] { const Use use = saver.use("d", brief); });
+        const auto error = thrown<NotIdle>([&] { (void)saver.use("d", brief); });
         CHECK(error.holders().size() == 3);
         CHECK(contains(error.what(), "had not completed"));
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     stream.let_go();
-    const Use use = saver.use("d");
+    (void)saver.use("d");
     CHECK(world.whole("d"));
 }
 
@@ -265,28 +248,28 @@ TEST_CASE("use: lost bytes are reported until a use that was informed has ended"
 }
 
 TEST_CASE("use: a hook around an eviction that pauses or drops a tag which the use moves is refused") {
-    using Act = void (*)(MemorySaver<D>&);
-    for (const Act act : {Act{[](auto& saver) { (void)saver.pause("a"); }}, Act{[](auto& saver) { saver.drop("a"); }},
-                          Act{[](auto& saver) { (void)saver.exchange("a", "c"); }}}) {
-        for (const bool before : {true, false}) {
-            World world{{"a", "b", "c", "d"}};
-            auto& saver = *world.saver;
-            for (const char* const name : {"b", "c", "d"}) (void)saver.use(name);
-            void* const more = saver.arena("a").allocate(1_MiB); // partly paused
-            int refused = 0;
-            const auto run = [&](PauseEvent& event) {
-                if (event.tags.at(0) != "b") return;
-                const std::string text = text_of<Misuse>([&] { act(saver); });
-                CHECK_MESSAGE(contains(text, "tag \"a\" is in use by this thread"), text);
-                refused += 1;
-                CHECK_THROWS_AS((void)saver.pause("a", {.timeout = 1ms}), NotIdle);
-            };
-            const Hook hook = before ? saver.before_pause(run) : saver.after_pause(run);
-            CHECK(saver.use("a").lost().empty());
-            CHECK(refused == 1);
-            CHECK(world.whole("a"));
-            saver.deallocate(more);
-        }
+    const std::string what = each_of<std::string>({"pause", "drop", "exchange"});
+    for (const bool before : {true, false}) {
+        CAPTURE(before);
+        World world{abcd};
+        auto& saver = *world.saver;
+        world.use_each({"b", "c", "d"});
+        const Buffer<char> more{saver.arena("a"), 1_MiB}; // partly paused
+        int refused = 0;
+        const auto run = [&](PauseEvent& event) {
+            if (event.tags.at(0) != "b") return;
+            check_says<Misuse>("tag \"a\" is in use by this thread", [&] {
+                if (what == "pause") (void)saver.pause("a");
+                if (what == "drop") saver.drop("a");
+                if (what == "exchange") (void)saver.exchange("a", "c");
+            });
+            refused += 1;
+            CHECK_THROWS_AS((void)saver.pause("a", {.timeout = 1ms}), NotIdle);
+        };
+        const Hook hook = before ? saver.before_pause(run) : saver.after_pause(run);
+        CHECK(saver.use("a").lost().empty());
+        CHECK(refused == 1);
+        CHECK(world.whole("a"));
     }
 }
 
@@ -311,11 +294,8 @@ TEST_CASE("use: the text of a timeout after an eviction does not say that nothin
 }
 
 TEST_CASE("use: an error reports what all of its attempts have paused") {
-    bool asked = false;
-    const auto once = [&](const NoRoom&) { // for another attempt, which finds nothing more to pause
-        return !std::exchange(asked, true);
-    };
-    World world{{"a"}, SaverOptions{.on_no_room = once}};
+    bool asked = false; // for another attempt, which finds nothing more to pause
+    World world{{"a"}, SaverOptions{.on_no_room = [&](const NoRoom&) { return !std::exchange(asked, true); }}};
     (void)world.saver->arena("out", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(30_MiB);
     world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
     const auto error = thrown<OutOfMemory>([&] { (void)world.saver->use("a"); });
@@ -324,7 +304,7 @@ TEST_CASE("use: an error reports what all of its attempts have paused") {
     CHECK(error.report().tags.front().tag == "out");
     CHECK(asked);
     world.driver.heal();
-    const Use use = world.saver->use("a");
+    (void)world.saver->use("a");
     CHECK(world.whole("a"));
 }
 
@@ -339,9 +319,7 @@ void use_until_others_wait(MemorySaver<D>& saver) {
     }
 }
 
-TEST_CASE("use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
-    World world{{"a"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnOne, "use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
     const Use use = saver.use("a");
     Doing pausing{[&] { CHECK_THROWS_AS((void)saver.pause("a"), Misuse); }};
     Doing{[&] { use_until_others_wait(saver); }}.join();
@@ -351,9 +329,7 @@ TEST_CASE("use: a pause that waits for a use is refused once the saver is closed
     CHECK(row_of(saver, "a").state == "active");
 }
 
-TEST_CASE("use: moves between threads, and is held by the thread that moved it last") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnFour, "use: moves between threads, and is held by the thread that moved it last") {
     std::optional<Use> held{saver.use({"a", "b", "c"})};
     CHECK_THROWS_AS((void)saver.use("d"), OutOfMemory); // this thread would wait for itself
     Turnstile gate;
@@ -380,20 +356,16 @@ TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
     const OwnStream stream{world.driver};
-    { const Use use = saver.use("a"); }
-    {
-        Graph graph = capture(saver, "graph", stream, [&] {
-            Use use = saver.use("a");
-            CHECK(use);
-            CHECK_THROWS_AS(use.until(stream), Misuse);
-            CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "inside a capture"));
-        });
-    }
+    (void)saver.use("a");
+    (void)capture(saver, "graph", stream, [&] {
+        Use use = saver.use("a");
+        CHECK(use);
+        CHECK_THROWS_AS(use.until(stream), Misuse);
+        check_says<Misuse>("inside a capture", [&] { (void)saver.use("b"); });
+    });
 }
 
-TEST_CASE("use: a thread that waits for a tag which another thread drops gets Misuse") {
-    World world{{"a"}};
-    auto& saver = *world.saver;
+TEST_CASE_FIXTURE(OnOne, "use: a thread that waits for a tag which another thread drops gets Misuse") {
     std::optional<Use> use{saver.use("a")};
     Doing dropping{[&] { saver.drop("a"); }};
     std::string said;
@@ -402,18 +374,14 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     Doing waiting{[&] {
         use_until_others_wait(saver);
         claimed.pass();
-        try {
-            const Use third = saver.use("a");
-        } catch (const Misuse& error) {
-            said = error.what();
-        }
+        said = text_of<Misuse>([&] { (void)saver.use("a"); });
     }};
     claimed.await();
     std::this_thread::sleep_for(5ms); // as a rule, the third use waits by now
     use.reset();
     waiting.join();
     dropping.join();
-    CHECK((said.find("has been dropped") != std::string::npos || said.find("unknown") != std::string::npos));
+    CHECK((contains(said, "has been dropped") || contains(said, "unknown")));
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
 }
 
@@ -422,7 +390,7 @@ TEST_CASE("use: its order and another thread's pause of the tag are waited for, 
     MemorySaver<D>& saver = *world.saver;
     (void)saver.arena("kept").allocate(each + each / 2);
     { const Use a = saver.use("a"); }
-    HeldStream busy{host_of(world.driver)};
+    HeldStream busy{world.driver};
     CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
     WaitingBeside pausing{world.driver, [&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 1h}), NotIdle);
@@ -436,22 +404,19 @@ TEST_CASE("use: its order and another thread's pause of the tag are waited for, 
 }
 
 TEST_CASE_FIXTURE(OnHost, "use: bytes that are on their way are waited for, no longer than either limit") {
+    const bool streamed = either("streamed", "by another thread");
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> weights{saver.arena("weights"), 8_MiB};
-    for (const bool streamed : {true, false}) {
-        CAPTURE(streamed);
-        saver.pause("weights");
-        REQUIRE(host_of(machine.driver).stall_copies(100ms).ok());
-        const HeldLane lane{machine.driver, Direction::in};
-        std::optional<Doing> resumes;
-        if (!streamed) resumes.emplace([&] { saver.resume("weights"); });
-        const Arrival coming = streamed ? saver.resume_async("weights") : Arrival{};
-        while (row_of(saver, "weights").mapped_bytes == 0) std::this_thread::yield();
-        CHECK_THROWS_AS((void)saver.use("weights", {.room_within = 1ms}), NotIdle);
-        lane.let_go();
-        CHECK_NOTHROW((void)saver.use("weights", {.room_within = 1h, .timeout = 1h}));
-        if (resumes) resumes->join();
-    }
+    saver.pause("weights");
+    REQUIRE(host_of(machine.driver).stall_copies(100ms).ok());
+    const HeldLane lane{machine.driver, Direction::in};
+    std::optional<Doing> resumes;
+    if (!streamed) resumes.emplace([&] { saver.resume("weights"); });
+    const Arrival coming = streamed ? saver.resume_async("weights") : Arrival{};
+    while (row_of(saver, "weights").mapped_bytes == 0) std::this_thread::yield();
+    CHECK_THROWS_AS((void)saver.use("weights", {.room_within = 1ms}), NotIdle);
+    lane.let_go();
+    CHECK_NOTHROW((void)saver.use("weights", {.room_within = 1h, .timeout = 1h}));
 }
 
 TEST_CASE("use: a tag that is used between its before-pause hook and its eviction has the hook again") {
