@@ -2,6 +2,7 @@
 #include "backup/backup_support.hpp"
 #include "backup/compressed_support.hpp"
 #include "memsaver/backup/verified.hpp"
+#include "support/each_of.hpp"
 
 namespace backup_compressed_test {
 using namespace test;
@@ -106,185 +107,167 @@ struct Watched {
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
 
-TEST_CASE("compressed: bytes are restored unchanged, and take less memory" * on_machines) {
-    for (const auto& keeper : coded_keepers()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("packed", keeper.policy);
-        const std::vector<std::size_t> sizes{256, 6912, 1_MiB, 2_MiB + 512, 256_KiB, 2_MiB};
-        std::vector<void*> blocks;
-        for (const std::size_t size : sizes) blocks.push_back(arena.allocate(size));
-        std::size_t plain = 0;
-        std::vector<std::vector<unsigned char>> expected;
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-            plain += sizes[i];
-            expected.push_back(i == 3 ? noise(sizes[i], i) : thin(sizes[i], i));
-            write_bytes(machine.driver, blocks[i], expected[i]);
-        }
-        for (int cycle = 0; cycle < 2; ++cycle) {
-            const Report paused = saver.pause("packed");
-            CHECK(row_of(saver, "packed").mapped_bytes == 0);
-            check_books(saver, machine.driver);
-            const ArenaUsage row = row_of(saver, "packed");
-            CHECK(row.backed_up_bytes > 2_MiB);           // parts that do not compress
-            CHECK(row.backed_up_bytes < plain - 256_KiB); // each codec compresses different parts
-            for (std::size_t i = 0; i < sizes.size(); ++i) {
-                const std::size_t offset = sizes[i] / 3;
-                const BackupView view = saver.backup_view(static_cast<std::byte*>(blocks[i]) + offset, 100);
-                CHECK(std::memcmp(view.data(), expected[i].data() + offset, 100) == 0);
-            }
-            CHECK(row_of(saver, "packed").mapped_bytes == 0); // a view frees what it allocated
-            const std::size_t need = saver.bytes_to_resume("packed");
-            const Report resumed = saver.resume("packed");
-            CHECK(resumed.mapped_bytes == need);
-            check_books(saver, machine.driver);
-            for (std::size_t i = 0; i < sizes.size(); ++i)
-                CHECK(read_bytes(machine.driver, blocks[i], sizes[i]) == expected[i]);
-        }
-        saver.deallocate(blocks[1]);
-        blocks[1] = arena.allocate(3_MiB);
-        write_bytes(machine.driver, blocks[1], thin(3_MiB, 77));
-        saver.invalidate("packed");
-        (void)saver.pause("packed");
-        saver.deallocate(blocks[0]);
-        (void)saver.resume("packed");
-        CHECK(read_bytes(machine.driver, blocks[1], 3_MiB) == thin(3_MiB, 77));
+/// A tag "packed" with a block of 8 MiB that a codec makes smaller. Cases begin with: if (no_codec_here()) return;
+struct OnPacked : OnTold {
+    void write(std::uint64_t seed) {
+        if (!block) block.emplace(machine.driver, arena(), 8_MiB, seed, thin);
+        block->write(seed);
     }
+    Arena arena() { return saver.arena("packed", compressed(HostBackup{.threads = 2})); }
+    std::size_t mapped() { return row_of(saver, "packed").mapped_bytes; }
+
+    std::optional<Filled<MachineDriver>> block{};
+};
+
+TEST_CASE_FIXTURE(OnSaver, "compressed: bytes are restored unchanged, and take less memory" * on_machines) {
+    if (no_codec_here()) return;
+    const Arena arena = saver.arena("packed", each_of(coded_keepers()).policy);
+    std::vector<Filled<MachineDriver>> blocks;
+    std::size_t plain = 0;
+    for (const std::size_t size : {std::size_t{256}, std::size_t{6912}, 1_MiB, 2_MiB + 512, 256_KiB, 2_MiB}) {
+        blocks.emplace_back(machine.driver, arena, size, size, size == 2_MiB + 512 ? noise : thin);
+        plain += size;
+    }
+    for (int cycle = 0; cycle < 2; ++cycle) {
+        (void)saver.pause("packed");
+        check_books(saver, machine.driver);
+        const ArenaUsage row = row_of(saver, "packed");
+        CHECK(row.backed_up_bytes > 2_MiB);           // parts that do not compress
+        CHECK(row.backed_up_bytes < plain - 256_KiB); // each codec compresses different parts
+        for (const auto& block : blocks) {
+            const std::size_t offset = block.size() / 3;
+            const BackupView view = saver.backup_view(block.data() + offset, 100);
+            CHECK(std::memcmp(view.data(), &block.content(block.size(), block.seed)[offset], 100) == 0);
+        }
+        CHECK(row_of(saver, "packed").mapped_bytes == 0); // a view frees what it allocated
+        const std::size_t need = saver.bytes_to_resume("packed");
+        CHECK(saver.resume("packed").mapped_bytes == need);
+        check_books(saver, machine.driver);
+        for (const auto& block : blocks) CHECK(block.whole());
+    }
+    blocks[1].reset();
+    const Filled other{machine.driver, arena, 3_MiB, 77, thin};
+    saver.invalidate("packed");
+    (void)saver.pause("packed");
+    blocks[0].reset();
+    (void)saver.resume("packed");
+    CHECK(other.whole());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and released" * on_machines) {
+TEST_CASE_FIXTURE(OnPacked, "compressed: scratch is allocated ahead, counted, and released" * on_machines) {
     if (no_codec_here()) return;
-    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
-    void* const block = arena.allocate(8_MiB);
+    void* const same = arena().allocate(8_MiB);
     const std::vector<unsigned char> bytes(8_MiB, 0x3C); // every codec needs less than was prepared: 0.7 of them
-    write_bytes(machine.driver, block, bytes);
-    const std::size_t before = row_of(saver, "packed").mapped_bytes;
+    write_bytes(machine.driver, same, bytes);
+    const std::size_t before = mapped();
     saver.prepare("packed");
-    const std::size_t prepared = row_of(saver, "packed").mapped_bytes;
+    const std::size_t prepared = mapped();
     CHECK(prepared > before);
     CHECK(prepared <= before + 8_MiB);
     check_books(saver, machine.driver);
-    std::string host_maps;
-    machine.driver.on_call([&](const CallRecord& call) {
-        if (call.call == Call::map_host) host_maps += " " + format_bytes(call.bytes);
-    });
-    const Report paused = saver.pause("packed");
-    machine.driver.on_call({});
-    CHECK(host_maps == "");
-    CHECK(paused.released_bytes == prepared);
-    CHECK(row_of(saver, "packed").mapped_bytes == 0);
-    CHECK(machine.driver.handle_bytes() == 0);
+    const std::uint64_t maps = machine.driver.calls(Call::map_host);
+    CHECK(saver.pause("packed").released_bytes == prepared);
+    CHECK(machine.driver.calls(Call::map_host) == maps);
+    CHECK(mapped() + machine.driver.handle_bytes() == 0);
     (void)saver.resume("packed");
-    CHECK(row_of(saver, "packed").mapped_bytes > 8_MiB); // kept for the next pause
+    CHECK(mapped() > 8_MiB); // kept for the next pause
     (void)saver.trim();
-    CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
+    CHECK(mapped() == 8_MiB);
     check_books(saver, machine.driver);
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == bytes);
+    CHECK(read_bytes(machine.driver, same, 8_MiB) == bytes);
     (void)saver.pause("packed");
     (void)saver.resume("packed", {.bytes = Discard{}});
-    CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
+    CHECK(mapped() == 8_MiB);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
+TEST_CASE_FIXTURE(OnPacked,
+                  "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
     if (no_codec_here()) return;
-    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(8_MiB);
-    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    write(1);
     pause_and_resume(saver, "packed");
     const std::size_t once = machine.driver.host_bytes();
-    write_bytes(machine.driver, block, thin(8_MiB, 2));
+    write(2);
     saver.prepare("packed");
     pause_and_resume(saver, "packed");
     CHECK(machine.driver.host_bytes() == once);
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 2));
+    CHECK(block->whole());
 }
 
 TEST_CASE_FIXTURE(OnHostSaver, "compressed: bytes that do not shrink take no more host memory than they have") {
-    void* const block = saver.arena("packed", Compressed<HostBackup>{}).allocate(8_MiB); // one piece
-    write_bytes(machine.driver, block, noise(8_MiB, 1));
+    const Filled block{machine.driver, saver.arena("packed", Compressed<HostBackup>{}), 8_MiB, 1, noise}; // one piece
     pause_and_resume(saver, "packed");
     CHECK(saver.usage().host_bytes() < 10_MiB);
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == noise(8_MiB, 1));
+    CHECK(block.whole());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
+TEST_CASE_FIXTURE(OnPacked, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
     if (no_codec_here()) return;
-    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(3_MiB);
-    write_bytes(machine.driver, block, thin(3_MiB, 1));
+    write(1);
     pause_and_resume(saver, "packed"); // the buffers that bytes pass through
-    write_bytes(machine.driver, block, thin(3_MiB, 2));
-    (void)saver.arena("packed").allocate(5_MiB);
+    write(2);
+    (void)arena().allocate(10_MiB);
     machine.driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
     CHECK_NOTHROW(saver.pause("packed"));
     CHECK(machine.driver.injected(Call::pin_host) != 0);
     CHECK_NOTHROW(saver.resume("packed"));
     machine.driver.heal();
-    CHECK(read_bytes(machine.driver, block, 3_MiB) == thin(3_MiB, 2));
+    CHECK(block->whole());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: a resume needs no scratch if there is some already" * on_machines) {
+TEST_CASE_FIXTURE(OnPacked, "compressed: a resume needs no scratch if there is some already" * on_machines) {
     if (no_codec_here()) return;
-    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
-    void* const block = arena.allocate(8_MiB);
-    write_bytes(machine.driver, block, std::vector<unsigned char>(8_MiB, 0x3C));
+    write(1);
     saver.pause("packed");
     CHECK(saver.bytes_to_resume("packed") > 8_MiB);
-    (void)arena.allocate(8_MiB);
+    (void)arena().allocate(8_MiB);
     saver.prepare("packed"); // scratch for the block that is not paused: as much
     CHECK(saver.bytes_to_resume("packed") == 8_MiB);
     CHECK(saver.resume("packed").mapped_bytes == 8_MiB);
-    CHECK(all_are(machine.driver, block, 8_MiB, 0x3C));
+    CHECK(block->whole());
 }
 
-TEST_CASE_FIXTURE(OnTold, "compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
+TEST_CASE_FIXTURE(OnPacked, "compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
-    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
-    void* const block = arena.allocate(8_MiB);
-    write_bytes(machine.driver, block, thin(8_MiB, 1));
-    for (int cycle = 0; cycle < 2; ++cycle) {
+    write(1);
+    const auto pause_on_full = [&] {
         machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
         (void)saver.pause("packed");
-        CHECK(told.of(EventKind::fell_back).size() == 1);
-        CHECK(row_of(saver, "packed").backed_up_bytes == 8_MiB);
         CHECK(saver.bytes_to_resume("packed") == 8_MiB);
+    };
+    const auto saved = [&] { return row_of(saver, "packed").backed_up_bytes; };
+    for (int cycle = 0; cycle < 2; ++cycle) {
+        pause_on_full();
+        CHECK(saved() == 8_MiB);
         (void)saver.resume("packed");
-        CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+        CHECK(block->whole());
     }
-    const auto fell_back = told.of(EventKind::fell_back);
-    REQUIRE(fell_back.size() == 1);
-    CHECK(contains(fell_back[0].text, "saved uncompressed"));
+    REQUIRE(told.texts(EventKind::fell_back).size() == 1);
+    CHECK(contains(told.texts(EventKind::fell_back)[0], "saved uncompressed"));
     (void)saver.pause("packed");
-    CHECK(row_of(saver, "packed").backed_up_bytes < 6_MiB);
+    CHECK(saved() < 6_MiB);
     (void)saver.resume("packed");
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+    CHECK(block->whole());
     (void)saver.trim("packed");
-    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
-    (void)saver.pause("packed");
-    CHECK(saver.bytes_to_resume("packed") == 8_MiB); // no room for what was coded before
+    pause_on_full(); // no room for what was coded before
 }
 
 TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing") {
-    const MachineDriver driver{HostDriver{16_MiB}};
+    const Checked machine{HostDriver{16_MiB}};
+    MemorySaver saver{machine.driver};
+    const Filled block{machine.driver, saver.arena("packed", compressed(HostBackup{.threads = 2})), 8_MiB, 1, thin};
+    (void)saver.pause("packed");
+    const std::size_t need = saver.bytes_to_resume("packed");
+    REQUIRE(need > 8_MiB);
+    REQUIRE(need <= 16_MiB);
     {
-        MemorySaver saver{driver};
-        const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
-        void* const block = arena.allocate(8_MiB);
-        write_bytes(driver, block, thin(8_MiB, 1));
-        (void)saver.pause("packed");
-        const std::size_t need = saver.bytes_to_resume("packed");
-        REQUIRE(need > 8_MiB);
-        REQUIRE(need <= 16_MiB);
-        const Arena other = saver.arena("other");
-        void* const rest = other.allocate(8_MiB);
+        const Buffer<char> rest{saver.arena("other"), 8_MiB};
         CHECK(thrown<OutOfMemory>([&] { (void)saver.resume("packed"); }).needed_bytes() == need);
         CHECK(row_of(saver, "packed").state == "paused");
         CHECK(row_of(saver, "packed").mapped_bytes == 0);
-        other.deallocate(rest);
-        (void)saver.resume("packed");
-        CHECK(read_bytes(driver, block, 8_MiB) == thin(8_MiB, 1));
-        check_books(saver, driver);
     }
-    check_given_back(driver);
+    (void)saver.resume("packed");
+    CHECK(block.whole());
+    check_books(saver, machine.driver);
 }
 
 TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_machines) {
@@ -293,22 +276,20 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
         const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("packed", policy);
-        void* const block = arena.allocate(4_MiB);
-        write_bytes(machine.driver, block, thin(4_MiB, 1));
+        const Filled block{machine.driver, arena, 4_MiB, 1, thin};
         (void)saver.pause("packed");
         REQUIRE(policy.parts->seen->units.size() == 4);
         CHECK(policy.parts->codec->with_rows == 2); // two pieces of two chunks
         for (const std::size_t i : {std::size_t{0}, std::size_t{3}}) {
             policy.damage(i);
-            const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("packed"); });
-            CHECK(contains(text, "tag \"packed\""));
+            check_says<BackupDamaged>("tag \"packed\"", [&] { (void)saver.resume("packed"); });
             CHECK(row_of(saver, "packed").state == "paused");
             CHECK(row_of(saver, "packed").mapped_bytes == 0);
-            CHECK_THROWS_AS((void)saver.backup_view(block, 4_MiB), BackupDamaged);
+            CHECK_THROWS_AS((void)saver.backup_view(block.data(), 4_MiB), BackupDamaged);
             policy.damage(i);
         }
         (void)saver.resume("packed");
-        CHECK(read_bytes(machine.driver, block, 4_MiB) == thin(4_MiB, 1));
+        CHECK(block.whole());
     };
     run(Watched<HostBackup>{{.threads = 2}});
     run(Watched<HostBackup>{pageable()});
@@ -316,31 +297,27 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
 }
 
 TEST_CASE_FIXTURE(OnHostSaver, "compressed: memory for one buffer is enough") {
-    const Arena arena = saver.arena("packed", compressed(in_file()));
-    void* const block = arena.allocate(8_MiB);
-    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    const Filled block{machine.driver, saver.arena("packed", compressed(in_file())), 8_MiB, 1, thin};
     const std::uint64_t before = machine.driver.calls(Call::map_host);
+    const auto both_asked = [&] { return machine.driver.calls(Call::map_host) >= before + 2; };
     machine.driver.on_call([&](const CallRecord& call) { // one thread copies while the other one asks for its buffer
         if (call.call != Call::copy_to_host && call.call != Call::copy_many) return;
-        for (int i = 0; i < 10'000 && machine.driver.calls(Call::map_host) < before + 2; ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        for (int i = 0; i < 10'000 && !both_asked(); ++i) std::this_thread::sleep_for(1ms);
     });
     machine.driver.fail(
         {.call = Call::map_host, .nth = 2, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
     (void)saver.pause("packed");
     machine.driver.on_call({});
     (void)saver.resume("packed");
-    CHECK(machine.driver.calls(Call::map_host) >= before + 2);
+    CHECK(both_asked());
     machine.driver.heal();
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+    CHECK(block.whole());
 }
 
-TEST_CASE("compressed: threads that restore bytes do not wait for the device because of an earlier failure") {
+TEST_CASE_FIXTURE(OnHostSaver,
+                  "compressed: threads that restore bytes do not wait for the device because of an earlier failure") {
     if (no_codec_here()) return;
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be compressed
-    write_pattern(machine.driver, block.data(), block.size(), 1);
+    const Filled block{machine.driver, saver.arena("tag", compressed(in_file())), 2000}; // too small to be compressed
     saver.pause("tag");
     machine.driver.fail({.call = Call::copy_to_device});
     // Work may still use the memory that it lent.
@@ -355,41 +332,29 @@ TEST_CASE("compressed: threads that restore bytes do not wait for the device bec
     saver.resume("tag");
     machine.driver.on_call({});
     CHECK(drains == 0); // a stream that waits for these bytes at a gate would wait forever
-    CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
+    CHECK(block.whole());
 }
 
-TEST_CASE("compressed: where many copies cannot be made at once they are made one at a time") {
-    for (const auto& fault :
-         {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
-          std::pair{Call::copy_to_device, StatusKind::other}}) {
-        CAPTURE(call_name(fault.first));
-        const Checked machine{host_machine};
-        machine.driver.fail({.call = Call::copy_many, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
-        std::vector<void*> blocks;
-        for (std::uint64_t i = 0; i < 8; ++i) {
-            blocks.push_back(arena.allocate(300'000));
-            write_bytes(machine.driver, blocks.back(), thin(300'000, i));
-        }
-        const auto fails = [&, call = fault.first] { // the second of the copies of a piece
-            if (call != Call::copy_many) machine.driver.fail({.call = call, .nth = 2, .kind = StatusKind::other});
-        };
-        const std::uint64_t before = machine.driver.calls(Call::copy_to_host);
-        if (fault.first == Call::copy_to_host) {
-            fails();
-            CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
-        }
-        (void)saver.pause("packed");
-        CHECK(machine.driver.calls(Call::copy_to_host) >= before + blocks.size());
-        if (fault.first == Call::copy_to_device) {
-            fails();
-            CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
-        }
-        (void)saver.resume("packed");
-        for (std::uint64_t i = 0; i < 8; ++i) CHECK(read_bytes(machine.driver, blocks[i], 300'000) == thin(300'000, i));
-        CHECK(machine.driver.calls(Call::copy_many) >= 2);
-    }
+TEST_CASE_FIXTURE(OnHost, "compressed: where many copies cannot be made at once they are made one at a time") {
+    const Call fails = each_of({Call::copy_many, Call::copy_to_host, Call::copy_to_device});
+    machine.driver.fail({.call = Call::copy_many, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+    std::vector<Filled<MachineDriver>> blocks;
+    for (std::uint64_t i = 0; i < 8; ++i) blocks.emplace_back(machine.driver, arena, 300'000, i, thin);
+    const auto fail_in = [&](Call call, const std::function<void()>& act) { // the second of the copies of a piece
+        if (call != fails) return;
+        machine.driver.fail({.call = call, .nth = 2, .kind = StatusKind::other});
+        CHECK_THROWS_AS(act(), DriverError);
+    };
+    const std::uint64_t before = machine.driver.calls(Call::copy_to_host);
+    fail_in(Call::copy_to_host, [&] { (void)saver.pause("packed"); });
+    (void)saver.pause("packed");
+    CHECK(machine.driver.calls(Call::copy_to_host) >= before + blocks.size());
+    fail_in(Call::copy_to_device, [&] { (void)saver.resume("packed"); });
+    (void)saver.resume("packed");
+    for (const auto& block : blocks) CHECK(block.whole());
+    CHECK(machine.driver.calls(Call::copy_many) >= 2);
 }
 
 /// Host pages are adjacent, in allocation order. The machine refuses a copy that does not stay within one pin.
@@ -414,31 +379,25 @@ TEST_CASE("compressed: bytes are moved out of one region of host memory at a tim
     MemorySaver saver{driver};
     const HostBackup host{.threads = 1};
     const Arena arena = saver.arena("tag", Compressed<HostBackup>{.policy = host, .piece_bytes = 2_MiB, .pieces = 1});
-    void* const first = arena.allocate(1_MiB);
-    const Buffer<unsigned char> rest{arena, 4_MiB};
-    const std::vector<unsigned char> bytes = noise(4_MiB, 1);
-    write_bytes(driver, first, noise(1_MiB, 2));
-    write_bytes(driver, rest.data(), bytes);
+    Filled first{driver, arena, 1_MiB, 2, noise};
+    const Filled rest{driver, arena, 4_MiB, 1, noise};
     saver.pause("tag");
-    arena.deallocate(first); // so that the pieces of a restore differ from those of the save
+    first.reset(); // so that the pieces of a restore differ from those of the save
     saver.resume("tag");
-    CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
+    CHECK(rest.whole());
 }
 
 TEST_CASE("HostBackup: bytes are moved out of one region of host memory at a time") {
     const HostWith<SideBySide> driver{256_MiB};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
-    const Buffer<unsigned char> first{arena, 1_MiB};
-    saver.pause("tag"); // the first region
-    saver.resume("tag");
-    const Buffer<unsigned char> second{arena, 1_MiB};
+    Filled first{driver, arena, 1_MiB, 3, noise};
+    pause_and_resume(saver, "tag"); // the first region
+    const Filled second{driver, arena, 1_MiB, 2, noise};
     REQUIRE(second.data() == first.data() + 1_MiB); // both are adjacent, there and here
-    write_bytes(driver, first.data(), noise(1_MiB, 1));
-    write_bytes(driver, second.data(), noise(1_MiB, 2));
+    first.write(1);
     pause_and_resume(saver, "tag");
-    CHECK(read_bytes(driver, first.data(), 1_MiB) == noise(1_MiB, 1));
-    CHECK(read_bytes(driver, second.data(), 1_MiB) == noise(1_MiB, 2));
+    CHECK((first.whole() && second.whole()));
 }
 
 TEST_CASE("compressed: the error for a missing library says how to get it") {

@@ -2,6 +2,8 @@
 #include "memsaver/backup/crew.hpp"
 #include "support/machines.hpp"
 
+#include <latch>
+
 namespace backup_crew_test {
 using namespace test;
 
@@ -20,24 +22,18 @@ struct Engine final : Executor {
 
 TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same time") {
     for (const std::size_t wanted : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
-        std::mutex mutex;
-        std::condition_variable arrived;
-        std::size_t count = 0;
-        const std::size_t expected = wanted < 4 ? wanted : 4;
-        std::set<std::thread::id> ids;
+        const std::size_t expected = std::min<std::size_t>(wanted, 4);
+        std::latch all{static_cast<std::ptrdiff_t>(expected)};
+        std::atomic<std::size_t> others{0};
         Crew crew{{.threads = 4}};
         CHECK(crew.done());
-        crew.start(wanted, [&] { // all threads wait here for the last one
-            std::unique_lock lock{mutex};
-            ids.insert(std::this_thread::get_id());
-            ++count;
-            arrived.notify_all();
-            arrived.wait(lock, [&] { return count == expected; });
+        crew.start(wanted, [&, here = std::this_thread::get_id()] {
+            if (std::this_thread::get_id() != here) ++others;
+            all.arrive_and_wait();
         });
         crew.join();
         CHECK(crew.done());
-        CHECK(ids.size() == expected);
-        CHECK(ids.count(std::this_thread::get_id()) == 0);
+        CHECK(others == expected);
         CHECK(!crew.failure());
         crew.join(); // again
     }
@@ -105,14 +101,14 @@ TEST_CASE("Crew: if none of an executor's threads has begun, the thread that wai
 }
 
 TEST_CASE("Crew: if no thread can be started the work is done by the caller; if some can, by those") {
-    for (const int refuse_from : {0, 1}) {
+    for (const std::size_t started : {0U, 1U}) {
         const auto engine = std::make_shared<Engine>();
-        engine->refuse_from = refuse_from;
+        engine->refuse_from = static_cast<int>(started);
         Crew crew{{.threads = 3, .executor = engine}};
-        int ran = 0;
+        std::size_t ran = 0;
         crew.start(3, [&] { ++ran; });
-        CHECK(ran == (refuse_from == 0 ? 1 : 0));
-        CHECK(engine->tasks.size() == (refuse_from == 0 ? 0U : 1U));
+        CHECK(ran == 1 - started);
+        CHECK(engine->tasks.size() == started);
         for (const auto& task : engine->tasks) task();
         crew.join();
         CHECK(ran == 1);

@@ -9,32 +9,30 @@ TEST_CASE_FIXTURE(OnMachine, "FileBackup: disk use is constant, and falls when b
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());
-    void* const kept = arena.allocate(3_MiB + 1);
-    void* given_up = arena.allocate(5_MiB);
+    Filled kept{machine.driver, arena, 3_MiB + 1};
+    std::optional<Filled<MachineDriver>> given_up{std::in_place, machine.driver, arena, 5_MiB};
     std::size_t full = 0;
     for (std::uint64_t cycle = 0; cycle < 4; ++cycle) {
-        write_pattern(machine.driver, kept, 3_MiB + 1, cycle);
-        write_pattern(machine.driver, given_up, 5_MiB, cycle + 10);
+        kept.write(cycle);
+        given_up->write(cycle + 10);
         (void)saver.pause("cold");
         if (cycle == 0) full = watch.disk_bytes();
         CHECK(watch.disk_bytes() == full);
         (void)saver.resume("cold");
-        CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, cycle));
-        CHECK(has_pattern(machine.driver, given_up, 5_MiB, cycle + 10));
-        if (cycle == 1) { // another block in its place: the same space
-            saver.deallocate(given_up);
-            given_up = arena.allocate(5_MiB);
-        }
+        CHECK((kept.whole() && given_up->whole()));
+        if (cycle != 1) continue;
+        given_up.reset(); // another block in its place: the same space
+        given_up.emplace(machine.driver, arena, 5_MiB);
     }
     CHECK(full >= 8_MiB);
     CHECK(full <= 8_MiB + 64_KiB);
     (void)saver.pause("cold");
-    saver.deallocate(given_up); // while paused: its space is freed by the next operation
+    given_up.reset(); // while paused: its space is freed by the next operation
     CHECK(row_of(saver, "cold").backed_up_bytes == 3_MiB + 256);
     (void)saver.resume("cold");
     CHECK(watch.disk_bytes() <= full - 5_MiB);
-    CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, 3));
-    saver.deallocate(kept); // while active
+    CHECK(kept.whole());
+    kept.reset(); // while active
     CHECK(row_of(saver, "cold").backed_up_bytes == 0);
     saver.prepare("cold");
     CHECK(watch.disk_bytes() <= 64_KiB);
@@ -48,33 +46,30 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
             const Checked machine;
             const FileWatch watch{machine.driver};
             MemorySaver saver{machine.driver};
-            void* const block = saver.arena("cold", in_file()).allocate(6_MiB + 1);
-            write_pattern(machine.driver, block, 6_MiB + 1, 1);
+            const Filled block{machine.driver, saver.arena("cold", in_file()), 6_MiB + 1};
             machine.driver.fail({.call = call, .nth = nth, .lasting = Lasting::onwards});
             const std::string text = text_of<DriverError>([&] { (void)saver.pause("cold"); });
             if (call != Call::write_file) CHECK(contains(text, directory()));
             CHECK(contains(text, "tag \"cold\", "));
             CHECK(row_of(saver, "cold").state == "active");
             CHECK(row_of(saver, "cold").backed_up_bytes == 0);
-            CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
+            CHECK(block.whole());
             machine.driver.heal();
             (void)saver.pause("cold");
             CHECK(watch.disk_bytes() <= 7_MiB); // no space was reserved twice
             (void)saver.resume("cold");
-            CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
+            CHECK(block.whole());
         }
     }
 }
 
-TEST_CASE("disk space for a block that replaces a freed one is allocated again, before anything is written") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver,
+                  "disk space for a block that replaces a freed one is allocated again, before anything is written") {
     const Arena arena = saver.arena("cold", in_file());
-    void* block = arena.allocate(4_MiB);
+    void* const freed = arena.allocate(4_MiB);
     saver.prepare("cold");
-    arena.deallocate(block, already_idle);
-    block = arena.allocate(4_MiB);
-    write_pattern(machine.driver, block, 4_MiB, 1);
+    arena.deallocate(freed, already_idle);
+    const Filled block{machine.driver, arena, 4_MiB};
     machine.driver.fail({.call = Call::allocate_file});
     CHECK_THROWS_AS(saver.prepare("cold"), Error);
     saver.prepare("cold");
@@ -83,6 +78,6 @@ TEST_CASE("disk space for a block that replaces a freed one is allocated again, 
     CHECK_THROWS_AS((void)saver.pause("cold"), Error);
     CHECK(machine.driver.calls(Call::write_file) == written);
     pause_and_resume(saver, "cold");
-    CHECK(has_pattern(machine.driver, block, 4_MiB, 1));
+    CHECK(block.whole());
 }
 } // namespace backup_file_backup_test

@@ -1,6 +1,7 @@
 // Backups in another device's memory: the memory used there, which devices access it, and what is released.
 #include "backup/backup_support.hpp"
 #include "memsaver/backup/peer_store.hpp"
+#include "support/each_of.hpp"
 #include "support/sampling.hpp"
 
 namespace backup_peer_backup_test {
@@ -13,35 +14,33 @@ struct Some : Blocks<MachineDriver> {
     Some(const MachineDriver& on, const Arena& arena) : Blocks{on, arena, {1, 70'000, 2_MiB + 17, 5_MiB}} { write(1); }
 };
 
-TEST_CASE_FIXTURE(OnMachine, "PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
+/// A saver, and a machine beside it.
+struct OnPeer : OnMachine {
     const Checked peer{1};
-    for (const Refresh refresh : {Refresh::every_pause, Refresh::once}) {
-        for (const bool retain : {true, false}) {
-            CAPTURE(retain);
-            MemorySaver saver{machine.driver};
-            const Arena arena =
-                saver.arena("parked", PeerBackup{peer.driver, refresh, retain || refresh == Refresh::once});
-            saver.set_retain("parked", retain);
-            const Some blocks{machine.driver, arena};
-            for (int round = 0; round < 2; ++round) {
-                const Report paused = saver.pause("parked");
-                CHECK(paused.released_bytes > whole_bytes);
-                CHECK((paused.saved_bytes == 0) == (refresh == Refresh::once && round > 0));
-                CHECK(peer.driver.handle_bytes() >= whole_bytes);
-                CHECK(saver.usage().begin()->backed_up_bytes >= whole_bytes);
-                CHECK(machine.driver.calls(Call::map_host) == 0);
-                saver.resume("parked");
-                CHECK(blocks.whole());
-                CHECK((peer.driver.handle_bytes() != 0) == (retain || refresh == Refresh::once));
-            }
-            saver.close();
-        }
+    MemorySaver<MachineDriver> saver{machine.driver};
+};
+
+TEST_CASE_FIXTURE(OnPeer, "PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
+    const std::string how = each_of<std::string>({"retained", "given back", "once", "once, not retained"});
+    const bool once = how.starts_with("once");
+    const bool retain = how == "retained" || how == "once";
+    const PeerBackup policy{peer.driver, once ? Refresh::once : Refresh::every_pause, retain || once};
+    const Some blocks{machine.driver, saver.arena("parked", policy)};
+    saver.set_retain("parked", retain);
+    for (int round = 0; round < 2; ++round) {
+        const Report paused = saver.pause("parked");
+        CHECK(paused.released_bytes > whole_bytes);
+        CHECK((paused.saved_bytes == 0) == (once && round > 0));
+        CHECK(peer.driver.handle_bytes() >= whole_bytes);
+        CHECK(row_of(saver, "parked").backed_up_bytes >= whole_bytes);
+        CHECK(machine.driver.calls(Call::map_host) == 0);
+        saver.resume("parked");
+        CHECK(blocks.whole());
+        CHECK((peer.driver.handle_bytes() != 0) == (retain || once));
     }
 }
 
-TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * on_hosts) {
-    const Checked peer{1};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnPeer, "PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * on_hosts) {
     const Arena first = saver.arena("first", PeerBackup{peer.driver, Refresh::once});
     const Arena second = saver.arena("second", PeerBackup{peer.driver});
     const Some a{machine.driver, first};
@@ -50,8 +49,7 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed 
     const std::uint64_t created = peer.driver.calls(Call::create);
     CHECK(created != 0);
     saver.save("first").wait();
-    const Report paused = saver.pause("first");
-    CHECK(paused.saved_bytes == 0);
+    CHECK(saver.pause("first").saved_bytes == 0);
     saver.exchange("second", "first");
     CHECK(a.whole());
     saver.exchange("first", "second");
@@ -64,17 +62,15 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed 
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
-TEST_CASE("PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnSaver,
+                  "PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active" * on_hosts) {
     const HostDriver small{4_MiB, {.device = 1}};
-    MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("parked", PeerBackup{small});
     const Some blocks{machine.driver, arena};
     const auto error = thrown<OutOfMemory>([&] { saver.pause("parked"); });
     CHECK(error.needed_bytes() >= whole_bytes);
     CHECK(error.free_bytes() == 4_MiB);
-    CHECK(contains(error.what(), "tag \"parked\""));
-    CHECK(contains(error.what(), small.name()));
+    for (const std::string& part : {std::string{"tag \"parked\""}, small.name()}) CHECK(contains(error.what(), part));
     CHECK(blocks.whole());
     CHECK(small.counts().held_bytes == 0);
     CHECK_THROWS_AS(saver.prepare("parked"), OutOfMemory);
@@ -110,32 +106,25 @@ TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are ano
 }
 
 TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves nothing on the peer") {
-    for (const bool away : {false, true}) {
-        CAPTURE(away);
-        const HostDriver host{256_MiB, {.late = true}};
-        const MachineDriver driver{host};
-        const MachineDriver peer{HostDriver{256_MiB, {.device = 1}}};
-        MemorySaver saver{driver};
-        void* const block = saver.arena("parked", PeerBackup{.peer = peer, .refresh = Refresh::once}).allocate(3_MiB);
-        write_pattern(driver, block, 3_MiB, 1);
-        Arrival moving;
-        if (away) {
-            saver.pause("parked");
-            moving = saver.resume_async("parked");
-        } else {
-            moving = saver.save("parked");
-        }
-        host.lose();
-        CHECK_THROWS_AS(moving.wait(), DeviceLost);
-        CHECK_NOTHROW(saver.close());
-        CHECK(peer.handle_bytes() == 0);
-        CHECK(peer.everything_given_back());
-    }
+    const bool away = either("a resume", "a save");
+    const HostDriver host{256_MiB, {.late = true}};
+    const Checked peer{HostDriver{256_MiB, {.device = 1}}};
+    const MachineDriver driver{host};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("parked", PeerBackup{.peer = peer.driver, .refresh = Refresh::once});
+    write_pattern(driver, arena.allocate(3_MiB), 3_MiB, 1);
+    if (away) saver.pause("parked");
+    const Arrival moving = away ? saver.resume_async("parked") : saver.save("parked");
+    host.lose();
+    CHECK_THROWS_AS(moving.wait(), DeviceLost);
+    CHECK_NOTHROW(saver.close());
 }
 
 TEST_CASE("PeerStore: pages that copies may still reach do not go back before the device has been waited for") {
-    const MachineDriver home{HostDriver{64_MiB}};
-    const MachineDriver away{HostDriver{64_MiB, {.device = 1}}};
+    const Checked checked_home{HostDriver{64_MiB}};
+    const Checked checked_away{HostDriver{64_MiB, {.device = 1}}};
+    const MachineDriver& home = checked_home.driver;
+    const MachineDriver& away = checked_away.driver;
     Address memory = 0;
     REQUIRE(home.allocate_plain(2_MiB, memory).ok());
     PeerStore store{home, away, {{.threads = 1}, 4_MiB}};
@@ -158,39 +147,30 @@ TEST_CASE("PeerStore: pages that copies may still reach do not go back before th
     CHECK(away.calls(Call::drain) == drained + 1);
     CHECK(store.clear().ok());
     CHECK(home.free_plain(memory).ok());
-    check_given_back(home);
-    check_given_back(away);
 }
 
 TEST_CASE("PeerBackup: each call on the peer fails in turn, and no byte is lost nor any memory") {
-    constexpr std::size_t block_bytes = 70'000;
-    for (const Call call : {Call::reserve, Call::create, Call::map, Call::allow_access, Call::reach_peer,
-                            Call::copy_peer, Call::record, Call::wait, Call::unmap, Call::release, Call::unreserve}) {
-        CAPTURE(call_name(call));
-        const Sampling sample = sampling().of(call_name(call));
-        for (std::uint64_t nth = 1 + sample.first(3); nth <= 6; nth += sample.stride(3)) {
-            const MachineDriver driver{HostDriver{64_MiB}};
-            const MachineDriver peer{HostDriver{64_MiB, {.device = 1}}};
-            std::optional<MemorySaver<MachineDriver>> saver;
-            saver.emplace(driver);
-            void* const block = saver->arena("parked", PeerBackup{.peer = peer, .retain = false}).allocate(block_bytes);
-            write_pattern(driver, block, block_bytes, 1);
-            peer.fail({.call = call, .nth = nth});
-            for (int round = 0; round < 2; ++round) {
-                try {
-                    pause_and_resume(*saver, "parked");
-                } catch (const Error&) { // the next round continues
-                }
+    const Call call = each_of({Call::reserve, Call::create, Call::map, Call::allow_access, Call::reach_peer,
+                               Call::copy_peer, Call::record, Call::wait, Call::unmap, Call::release, Call::unreserve});
+    const Sampling sample = sampling().of(call_name(call));
+    for (std::uint64_t nth = 1 + sample.first(3); nth <= 6; nth += sample.stride(3)) {
+        const Checked machine{HostDriver{64_MiB}};
+        const Checked peer{HostDriver{64_MiB, {.device = 1}}};
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("parked", PeerBackup{.peer = peer.driver, .retain = false});
+        const Filled block{machine.driver, arena, 70'000};
+        peer.driver.fail({.call = call, .nth = nth});
+        for (int round = 0; round < 2; ++round) {
+            try {
+                pause_and_resume(saver, "parked");
+            } catch (const Error&) { // the next round continues
             }
-            peer.heal();
-            for (int round = 0; round < 2; ++round) {
-                saver->resume("parked");
-                CHECK(has_pattern(driver, block, block_bytes, 1));
-                saver->pause("parked");
-            }
-            saver.reset();
-            check_given_back(driver);
-            check_given_back(peer);
+        }
+        peer.driver.heal();
+        for (int round = 0; round < 2; ++round) {
+            saver.resume("parked");
+            CHECK(block.whole());
+            saver.pause("parked");
         }
     }
 }

@@ -2,6 +2,7 @@
 // failing.
 #include "backup/backup_support.hpp"
 #include "backup/transfer_support.hpp"
+#include "support/each_of.hpp"
 #include "support/sampling.hpp"
 
 namespace backup_slot_contract_test {
@@ -65,74 +66,55 @@ void fail_each(const test::NamedPolicy& keeper, bool out_first, const std::funct
         const bool right = succeeds([&] { return body(kept); });
         const bool injected = kept.driver.injected() != 0;
         kept.driver.heal();
-        if (right && !out_first) { // what a failure before the end hides must not be wrong bytes
-            kept.memory.write(2);
-            REQUIRE(kept.in());
-            REQUIRE(kept.memory.has(1));
-        } else if (right) {
-            REQUIRE(kept.memory.has(1));
-        } else if (out_first) { // saved bytes survive a failed restore
-            REQUIRE(kept.in());
-            REQUIRE(kept.memory.has(1));
-        } else { // a failed save leaves the memory as it was
+        if (!right && !out_first) { // a failed save leaves the memory as it was
             REQUIRE(kept.memory.has(1));
             kept.slot->outdated();
             REQUIRE(kept.out());
-            kept.memory.write(2);
-            REQUIRE(kept.in());
-            REQUIRE(kept.memory.has(1));
         }
+        if (!out_first) kept.memory.write(2);         // what a failure before the end hides must not be wrong bytes
+        if (!right || !out_first) REQUIRE(kept.in()); // saved bytes survive a failed restore
+        REQUIRE(kept.memory.has(1));
         if (!injected) return;
     }
 }
 
 TEST_CASE("slot contract: bytes are saved and restored, in part, behind a stream and repeatedly") {
-    for (const test::NamedPolicy& keeper : test::keepers()) {
-        CAPTURE(keeper.name);
-        Kept kept{keeper.policy};
-        REQUIRE(kept.out());
-        CHECK(kept.slot->backed_up_bytes() != 0);
-        for (int round = 0; round < 2; ++round) {
-            kept.memory.write(2);
-            Done done;
-            Ticket ticket = kept.slot->restore(kept.live(done));
-            CHECK(ticket.bytes() == bytes);
-            CHECK(ticket.wait_for(kept.second()).ok());
-            CHECK(ticket.follow(StreamRef{}, kept.first()).ok());
-            CHECK(ticket.wait().ok());
-            bool arrived = false;
-            CHECK(ticket.query(arrived).ok());
-            CHECK(arrived);
-            CHECK(done.bytes() == bytes);
-            CHECK(kept.memory.has(1));
-        }
-        CHECK(kept.slot->resumed().ok());
-        kept.slot->invalidate();
+    Kept kept{test::each_of(test::keepers()).policy};
+    REQUIRE(kept.out());
+    CHECK(kept.slot->backed_up_bytes() != 0);
+    for (int round = 0; round < 2; ++round) {
+        kept.memory.write(2);
+        Done done;
+        Ticket ticket = kept.slot->restore(kept.live(done));
+        CHECK(ticket.bytes() == bytes);
+        CHECK(ticket.wait_for(kept.second()).ok());
+        CHECK(ticket.follow(StreamRef{}, kept.first()).ok());
+        CHECK(ticket.wait().ok());
+        bool arrived = false;
+        CHECK(ticket.query(arrived).ok());
+        CHECK(arrived);
+        CHECK(done.bytes() == bytes);
+        CHECK(kept.memory.has(1));
     }
+    CHECK(kept.slot->resumed().ok());
+    kept.slot->invalidate();
 }
 
 TEST_CASE("slot contract: a cancelled restore keeps the saved bytes, a cancelled save the memory's") {
-    for (const test::NamedPolicy& keeper : test::keepers()) {
-        CAPTURE(keeper.name);
-        Kept kept{keeper.policy};
-        Done done;
-        {
-            Ticket ticket = kept.slot->save(kept.live(done));
-            ticket.cancel();
-            (void)succeeds([&] { return ticket.wait().ok(); });
-        }
-        CHECK(kept.memory.has(1));
-        kept.slot->outdated();
-        REQUIRE(kept.out());
-        kept.memory.write(2);
-        {
-            Ticket ticket = kept.slot->restore(kept.live(done));
-            ticket.cancel();
-            (void)succeeds([&] { return ticket.wait().ok(); });
-        }
-        REQUIRE(kept.in());
-        CHECK(kept.memory.has(1));
-    }
+    Kept kept{test::each_of(test::keepers()).policy};
+    Done done;
+    const auto cancel = [](Ticket ticket) {
+        ticket.cancel();
+        (void)succeeds([&] { return ticket.wait().ok(); });
+    };
+    cancel(kept.slot->save(kept.live(done)));
+    CHECK(kept.memory.has(1));
+    kept.slot->outdated();
+    REQUIRE(kept.out());
+    kept.memory.write(2);
+    cancel(kept.slot->restore(kept.live(done)));
+    REQUIRE(kept.in());
+    CHECK(kept.memory.has(1));
 }
 
 TEST_CASE("slot contract: a driver call of a save fails, and no byte is lost") {

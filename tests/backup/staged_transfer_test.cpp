@@ -42,12 +42,6 @@ struct Setup {
     std::shared_ptr<Ring> ring;
 };
 
-/// Runs tasks on request.
-struct Engine final : Executor {
-    void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
-    std::vector<std::function<void()>> tasks;
-};
-
 TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
     const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
                                   Call::open_event,   Call::map_host, Call::populate_host};

@@ -1,6 +1,7 @@
 // Bytes that differ from the saved ones are not restored; once they are correct again, they are.
 #include "backup/backup_support.hpp"
 #include "memsaver/backup/verified.hpp"
+#include "support/each_of.hpp"
 
 namespace backup_verified_test {
 using namespace test;
@@ -51,63 +52,53 @@ TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right"
         const FileWatch watch{machine.driver};
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
-        void* const small = arena.allocate(6912);
-        void* const large = arena.allocate(2_MiB + 1);
-        void* const other = saver.arena("other", HostBackup{.threads = 2}).allocate(1_MiB);
-        write_pattern(machine.driver, small, 6912, 1);
-        write_pattern(machine.driver, large, 2_MiB + 1, 2);
-        write_pattern(machine.driver, other, 1_MiB, 3);
+        const Filled small{machine.driver, arena, 6912, 1};
+        Filled large{machine.driver, arena, 2_MiB + 1, 2};
+        const Filled other{machine.driver, saver.arena("other", HostBackup{.threads = 2}), 1_MiB, 3};
         (void)saver.pause();
         Corruption corruption{saver, watch};
-        for (void* const block : {small, large}) {
-            corruption.expected = pattern(100, block == small ? 1 : 2);
-            corruption.turn(block, in_file);
+        for (const auto* const block : {&small, &std::as_const(large)}) {
+            corruption.expected = pattern(100, block->seed);
+            corruption.turn(block->data(), in_file);
             const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("weights"); });
-            CHECK(contains(text, "differs from the saved bytes"));
-            CHECK(contains(text, "tag \"weights\""));
+            CHECK((contains(text, "differs from the saved bytes") && contains(text, "tag \"weights\"")));
             CHECK(row_of(saver, "weights").state == "paused");
             const auto damaged = thrown<BackupDamaged>([&] { (void)saver.resume({"other", "weights"}); });
             CHECK(damaged.tag() == "weights");
             CHECK(row_of(saver, "weights").state == "paused");
-            corruption.turn(block, in_file);
+            corruption.turn(block->data(), in_file);
         }
         CHECK(row_of(saver, "other").state == "active"); // it was resumed before
-        CHECK(has_pattern(machine.driver, other, 1_MiB, 3));
+        CHECK(other.whole());
         (void)saver.resume("weights");
-        CHECK(has_pattern(machine.driver, small, 6912, 1));
-        CHECK(has_pattern(machine.driver, large, 2_MiB + 1, 2));
-        // New bytes have new checksums.
-        write_pattern(machine.driver, large, 2_MiB + 1, 4);
+        CHECK((small.whole() && large.whole()));
+        large.write(4); // new bytes have new checksums
         pause_and_resume(saver, "weights");
-        CHECK(has_pattern(machine.driver, large, 2_MiB + 1, 4));
+        CHECK(large.whole());
     }
 }
 
-TEST_CASE("Verified: a write that failed does not hide damage to bytes saved later") {
-    for (const bool retain : {true, false}) {
-        CAPTURE(retain);
-        FileBackup file = test::in_file();
-        file.retain = retain;
-        const Checked machine{host_machine};
-        const FileWatch watch{machine.driver};
-        MemorySaver saver{machine.driver};
-        const Buffer<unsigned char> block{saver.arena("tag", Verified<FileBackup>{file}), 2_MiB};
-        write_pattern(machine.driver, block.data(), 2_MiB, 1);
-        saver.pause();
-        const unsigned char one = 5;
-        machine.driver.fail({.call = Call::write_file});
-        CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), Error);
-        saver.resume();
-        saver.pause();
-        Corruption corruption{saver, watch};
-        corruption.expected = pattern(100, 1);
-        corruption.turn(block.data(), true);
-        CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), BackupDamaged);
-        CHECK_THROWS_AS(saver.resume(), BackupDamaged);
-        corruption.turn(block.data(), true);
-        saver.resume();
-        CHECK(has_pattern(machine.driver, block.data(), 2_MiB, 1));
-    }
+TEST_CASE_FIXTURE(OnHost, "Verified: a write that failed does not hide damage to bytes saved later") {
+    const bool retain = either("retained", "given back");
+    FileBackup file = test::in_file();
+    file.retain = retain;
+    const FileWatch watch{machine.driver};
+    MemorySaver saver{machine.driver};
+    const Filled block{machine.driver, saver.arena("tag", Verified<FileBackup>{file}), 2_MiB};
+    saver.pause();
+    const unsigned char one = 5;
+    machine.driver.fail({.call = Call::write_file});
+    CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), Error);
+    saver.resume();
+    saver.pause();
+    Corruption corruption{saver, watch};
+    corruption.expected = pattern(100, 1);
+    corruption.turn(block.data(), true);
+    CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), BackupDamaged);
+    CHECK_THROWS_AS(saver.resume(), BackupDamaged);
+    corruption.turn(block.data(), true);
+    saver.resume();
+    CHECK(block.whole());
 }
 
 /// Verified<> with a count of its checksums.
@@ -127,30 +118,23 @@ std::size_t most_checksums(const Counted<P>& policy, int cycles) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", policy);
-    struct Live {
-        void* at;
-        std::size_t bytes;
-        std::uint64_t seed;
-    };
-    std::vector<Live> blocks;
+    std::vector<Filled<MachineDriver>> blocks;
     std::uint64_t seed = 0;
     std::size_t most = 0;
     for (int cycle = 0; cycle < cycles; ++cycle) {
         while (blocks.size() < 12) {
             const std::size_t bytes = 1000 + (seed * 7919) % 60'000;
-            blocks.push_back({arena.allocate(bytes), bytes, ++seed});
-            write_pattern(machine.driver, blocks.back().at, bytes, seed);
+            blocks.emplace_back(machine.driver, arena, bytes, ++seed);
         }
         (void)saver.pause("weights");
         most = std::max(most, policy.sums->checksums());
         for (int freed = 0; freed < 3; ++freed) { // the others are older than these, and some of them old
             const std::size_t which = (seed + static_cast<std::size_t>(freed) * 5) % blocks.size();
-            saver.deallocate(blocks[which].at);
             blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
         }
         (void)saver.resume("weights");
     }
-    for (const Live& block : blocks) CHECK(has_pattern(machine.driver, block.at, block.bytes, block.seed));
+    for (const auto& block : blocks) CHECK(block.whole());
     if (!policy.policy.retain) CHECK(policy.sums->checksums() == 0);
     saver.close();
     CHECK(policy.sums->checksums() == 0);
