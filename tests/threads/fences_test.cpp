@@ -1,31 +1,25 @@
 // Threads that need freed memory share waits for the device. No timeouts: a failure hangs.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace threads_fences_test {
 using namespace test;
 
-TEST_CASE("threads that want memory while one waits for it all go on, also if that wait fails") {
-    for (const bool fails : {false, true}) {
-        CAPTURE(fails);
-        const Checked machine{host_machine};
-        TaggedArena<MachineDriver> arena{machine.driver, "full", {}, {.capacity = 40_MiB}};
-        std::vector<void*> blocks;
-        for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(8_MiB));
-        // Free once the device has completed the work submitted so far.
-        for (void* const block : blocks) arena.deallocate(block);
-        const auto take = [&] { (void)arena.allocate(8_MiB); };
-        if (fails) machine.driver.fail({.call = Call::drain});
-        Stuck first{machine.driver, Call::drain, take}; // ends last: its observer sees all calls
-        Threads others{4, [&](std::size_t) { take(); }};
-        if (fails) {
-            CHECK_THROWS_AS(first.go_on(), DriverError);
-        } else {
-            first.go_on();
-        }
-        CHECK_NOTHROW(others.join());
-        CHECK(machine.driver.calls(Call::drain) <= 5);
-        CHECK(arena.usage().blocks == (fails ? 4 : 5));
-    }
+TEST_CASE_FIXTURE(OnHost, "threads that want memory while one waits for it all go on, also if that wait fails") {
+    const bool fails = either("that fails", "that succeeds");
+    TaggedArena<MachineDriver> arena{machine.driver, "full", {}, {.capacity = 40_MiB}};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(8_MiB));
+    // Free once the device has completed the work submitted so far.
+    for (void* const block : blocks) arena.deallocate(block);
+    const auto take = [&] { (void)arena.allocate(8_MiB); };
+    if (fails) machine.driver.fail({.call = Call::drain});
+    Stuck first{machine.driver, Call::drain, take}; // ends last: its observer sees all calls
+    Threads others{4, [&](std::size_t) { take(); }};
+    if (fails) CHECK_THROWS_AS(first.go_on(), DriverError);
+    if (!fails) first.go_on();
+    CHECK_NOTHROW(others.join());
+    CHECK(machine.driver.calls(Call::drain) <= 5);
+    CHECK(arena.usage().blocks == (fails ? 4 : 5));
 }
 
 TEST_CASE("a thread whose blocks were freed before another one's wait for the device goes on with that one") {
@@ -58,24 +52,18 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
-TEST_CASE("a block freed while a close waits for the device is free, also if that wait fails") {
-    for (const bool fails : {false, true}) {
-        CAPTURE(fails);
-        const Checked machine{host_machine};
-        TaggedArena<MachineDriver> arena{machine.driver, "closing"};
-        void* const block = arena.allocate(8_MiB);
-        if (fails) machine.driver.fail({.call = Call::drain});
-        Stuck closing{machine.driver, Call::drain, [&] { arena.close(); }};
-        CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(1_MiB); }), "tag \"closing\" is being closed"));
-        CHECK_NOTHROW(arena.deallocate(block));
-        if (!fails) {
-            closing.go_on();
-            continue;
-        }
-        CHECK_THROWS_AS(closing.go_on(), DriverError);
-        CHECK(arena.usage().blocks == 0);
-        CHECK_NOTHROW(arena.deallocate(arena.allocate(8_MiB)));
-    }
+TEST_CASE_FIXTURE(OnHost, "a block freed while a close waits for the device is free, also if that wait fails") {
+    const bool fails = either("that fails", "that succeeds");
+    TaggedArena<MachineDriver> arena{machine.driver, "closing"};
+    void* const block = arena.allocate(8_MiB);
+    if (fails) machine.driver.fail({.call = Call::drain});
+    Stuck closing{machine.driver, Call::drain, [&] { arena.close(); }};
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(1_MiB); }), "tag \"closing\" is being closed"));
+    CHECK_NOTHROW(arena.deallocate(block));
+    if (!fails) return closing.go_on();
+    CHECK_THROWS_AS(closing.go_on(), DriverError);
+    CHECK(arena.usage().blocks == 0);
+    CHECK_NOTHROW(arena.deallocate(arena.allocate(8_MiB)));
 }
 
 TEST_CASE("threads with a block each are refused none while there is room for all of them") {

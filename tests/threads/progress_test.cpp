@@ -7,8 +7,6 @@ using namespace test;
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
-std::string directory() { return std::filesystem::temp_directory_path().string(); }
-
 /// Allocates blocks of a few sizes, small and large, in the order in which `use` frees them.
 std::vector<void*> some_blocks(const Arena& arena) {
     std::vector<void*> blocks;
@@ -62,7 +60,7 @@ TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, 
     const Policy zero = Zero{};
     const Policy pinned = HostBackup{.threads = 1};
     const Policy pageable = HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
-    const Policy in_file = FileBackup{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
+    const Policy in_file = FileBackup{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
     const Policy pinned_anew = HostBackup{.retain = false, .threads = 1};
     const Policy pageable_anew =
         HostBackup{.storage = Storage::pageable, .retain = false, .threads = 1, .ring_bytes = 4_MiB};
@@ -73,37 +71,29 @@ TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, 
         Act act;
         std::vector<Call> calls;
     };
+    using enum Call;
     const Where places[] = {
-        {"pause, zero", zero, nothing, pause, {Call::record_device, Call::wait, Call::unmap, Call::release}},
-        {"resume, zero", zero, pause, resume, {Call::create, Call::map, Call::allow_access, Call::fill, Call::wait}},
-        {"pause, pinned",
-         pinned,
-         nothing,
-         pause,
-         {Call::host_available, Call::map_host, Call::populate_host, Call::pin_host, Call::copy_to_host}},
-        {"pause, prepared", pinned, prepare, pause, {Call::copy_to_host, Call::record, Call::wait}},
-        {"pause, pageable", pageable, nothing, pause, {Call::map_host, Call::pin_host, Call::copy_to_host}},
-        {"pause, file", in_file, nothing, pause, {Call::allocate_file, Call::copy_to_host, Call::write_file}},
-        {"resume, pinned", pinned, pause, resume, {Call::copy_to_device, Call::wait}},
-        {"resume, pageable", pageable, pause, resume, {Call::copy_to_device}},
-        {"resume, file", in_file, pause, resume, {Call::read_file, Call::copy_to_device}},
-        {"resume, pinned, not retained", pinned_anew, pause, resume, {Call::unpin_host}},
-        {"resume, pageable, not retained", pageable_anew, pause, resume, {Call::unmap_host}},
-        {"prepare, pinned",
-         pinned,
-         nothing,
-         prepare,
-         {Call::host_available, Call::map_host, Call::populate_host, Call::pin_host}},
-        {"prepare, pageable", pageable, nothing, prepare, {Call::map_host, Call::populate_host, Call::pin_host}},
-        {"prepare, file", in_file, nothing, prepare, {Call::allocate_file}},
-        {"backup_view, file", in_file, pause, look, {Call::read_file}},
-        {"trim", pinned, nothing, trim, {Call::record_device, Call::wait, Call::unmap, Call::release}},
-        {"trim, all", pinned, nothing, trim_all, {Call::record_device, Call::wait, Call::unmap, Call::release}},
+        {"pause, zero", zero, nothing, pause, {record_device, wait, unmap, release}},
+        {"resume, zero", zero, pause, resume, {create, map, allow_access, fill, wait}},
+        {"pause, pinned", pinned, nothing, pause, {host_available, map_host, populate_host, pin_host, copy_to_host}},
+        {"pause, prepared", pinned, prepare, pause, {copy_to_host, record, wait}},
+        {"pause, pageable", pageable, nothing, pause, {map_host, pin_host, copy_to_host}},
+        {"pause, file", in_file, nothing, pause, {allocate_file, copy_to_host, write_file}},
+        {"resume, pinned", pinned, pause, resume, {copy_to_device, wait}},
+        {"resume, pageable", pageable, pause, resume, {copy_to_device}},
+        {"resume, file", in_file, pause, resume, {read_file, copy_to_device}},
+        {"resume, pinned, not retained", pinned_anew, pause, resume, {unpin_host}},
+        {"resume, pageable, not retained", pageable_anew, pause, resume, {unmap_host}},
+        {"prepare, pinned", pinned, nothing, prepare, {host_available, map_host, populate_host, pin_host}},
+        {"prepare, pageable", pageable, nothing, prepare, {map_host, populate_host, pin_host}},
+        {"prepare, file", in_file, nothing, prepare, {allocate_file}},
+        {"backup_view, file", in_file, pause, look, {read_file}},
+        {"trim", pinned, nothing, trim, {record_device, wait, unmap, release}},
+        {"trim, all", pinned, nothing, trim_all, {record_device, wait, unmap, release}},
     };
     for (const Where& where : places) {
         for (const Call call : where.calls) {
-            CAPTURE(std::string{where.name});
-            CAPTURE(std::string{call_name(call)});
+            CAPTURE(std::string{where.name} + ": " + call_name(call));
             const Checked machine;
             Saver saver{machine.driver};
             const Arena busy = saver.arena("busy", where.policy);

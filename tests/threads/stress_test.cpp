@@ -3,6 +3,7 @@
 // end.
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/played.hpp"
 
 #include <shared_mutex>
 
@@ -11,17 +12,11 @@ using namespace test;
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
-std::string directory() { return std::filesystem::temp_directory_path().string(); }
-
-/// All live blocks of all threads. Counts allocations that overlap a live block.
+/// All live blocks of all threads.
 struct LiveBlocks {
     void add(void* block, std::size_t bytes) {
-        const Address begin = address_of(block);
         const std::lock_guard lock{mutex_};
-        const auto next = blocks_.lower_bound(begin);
-        if (next != blocks_.end() && next->first < begin + bytes) ++overlaps_;
-        if (next != blocks_.begin() && std::prev(next)->second > begin) ++overlaps_;
-        blocks_[begin] = begin + bytes;
+        CHECK(blocks_.add(address_of(block), {.bytes = bytes})); // overlaps no live one
     }
     /// Call before freeing the block: afterwards another thread may get its address.
     void remove(void* block) {
@@ -32,15 +27,10 @@ struct LiveBlocks {
         const std::lock_guard lock{mutex_};
         return blocks_.size();
     }
-    [[nodiscard]] std::size_t overlaps() {
-        const std::lock_guard lock{mutex_};
-        return overlaps_;
-    }
 
 private:
     std::mutex mutex_;
-    std::map<Address, Address> blocks_;
-    std::size_t overlaps_ = 0;
+    PlayedBlocks blocks_;
 };
 
 /// State shared by all threads.
@@ -300,29 +290,26 @@ TEST_CASE("every operation on many threads and several tags" * on_hosts) {
         (void)saver.arena("zero", Zero{});
         const Arena arena = saver.arena("kept", policy);
         const Arena saved = saver.arena("saved", HostBackup{.threads = 2});
-        const Arena file = saver.arena("file", FileBackup{.directory = directory(), .threads = 2, .ring_bytes = 8_MiB});
+        const Arena file = saver.arena("file", FileBackup{.directory = "/tmp", .threads = 2, .ring_bytes = 8_MiB});
         (void)saver.arena("graphs", HostBackup{.threads = 1});
         std::optional<WorkspacePool> pool{std::in_place, saver.arena("workspaces", HostBackup{.threads = 1}),
                                           WorkspacePoolOptions{.cap = 1_MiB}};
         Shared shared{.saver = saver, .pool = *pool, .kept = {}};
         for (const std::size_t bytes : {std::size_t{400}, std::size_t{70'000}, std::size_t{3'000'000}}) {
             for (const Arena& from : {arena, saved, file}) {
-                shared.kept.emplace_back(from.allocate(bytes), bytes);
-                write_pattern(machine.driver, shared.kept.back().first, bytes, bytes);
+                void* const block = shared.kept.emplace_back(from.allocate(bytes), bytes).first;
+                write_pattern(machine.driver, block, bytes, bytes);
+                shared.live.add(block, bytes);
             }
         }
-        for (const auto& [block, bytes] : shared.kept) shared.live.add(block, bytes);
         {
             Threads working{threads, [&](std::size_t t) { Worker{shared, seed * 1000 + t}.work(operations); }};
             CHECK_NOTHROW(working.join());
         }
-        CHECK(shared.live.overlaps() == 0);
         CHECK(shared.live.count() == shared.kept.size());
-        CHECK(shared.hooks_run > 0);
-        CHECK(shared.captures > 0);
-        CHECK(shared.launches > 0);
-        CHECK(shared.views > 0);
-        CHECK(shared.gates > 0);
+        for (const auto* const times :
+             {&shared.hooks_run, &shared.captures, &shared.launches, &shared.views, &shared.gates})
+            CHECK(*times > 0);
         (void)saver.resume();
         for (const auto& [block, bytes] : shared.kept) CHECK(has_pattern(machine.driver, block, bytes, bytes));
         check_books(saver, machine.driver);
@@ -333,10 +320,8 @@ TEST_CASE("every operation on many threads and several tags" * on_hosts) {
 
         // No freed memory is lost: only the memory of the kept blocks is left.
         (void)saver.trim();
-        for (const char* tag : {"discarded", "zero", "workspaces", "graphs"}) {
-            CAPTURE(std::string{tag});
-            CHECK(row_of(saver, tag).mapped_bytes == 0);
-        }
+        for (const char* tag : {"discarded", "zero", "workspaces", "graphs"})
+            CHECK_MESSAGE(row_of(saver, tag).mapped_bytes == 0, tag);
         for (const auto& [block, bytes] : shared.kept) saver.deallocate(block);
         (void)saver.trim();
         CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() == 0);
@@ -370,28 +355,22 @@ constexpr std::size_t block_bytes = 2_MiB;
 constexpr int rounds = 8;
 
 TEST_CASE_FIXTURE(OnMachine, "saving ahead while threads allocate, free, invalidate and pause" * on_hosts) {
-    const auto& driver = machine.driver;
-    MemorySaver saver{driver};
+    MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
-    const Buffer<unsigned char> frozen{arena, block_bytes};
-    write_bytes(driver, frozen.data(), pattern(block_bytes, 1));
+    const Filled frozen{machine.driver, arena, block_bytes};
     for (int round = 0; round < rounds; ++round) {
         const Arrival saved = saver.save("frozen");
-        std::thread blocks{[&] {
-            for (int i = 0; i < 20; ++i) saver.deallocate(arena.allocate(10'000));
-        }};
-        std::thread other{[&] {
-            if (round % 2 == 0) saver.invalidate("frozen");
-            (void)saver.save("frozen").report();
-        }};
-        std::thread asker{[&] {
-            (void)saved.done();
-            saved.wait(frozen.data(), block_bytes);
-        }};
+        Threads others{3, [&](std::size_t which) {
+                           for (int i = 0; which == 0 && i < 20; ++i) saver.deallocate(arena.allocate(10'000));
+                           if (which == 1 && round % 2 == 0) saver.invalidate("frozen");
+                           if (which == 1) (void)saver.save("frozen").report();
+                           if (which == 2) (void)saved.done();
+                           if (which == 2) saved.wait(frozen.data(), block_bytes);
+                       }};
         if (round % 2 == 1) saved.wait();
-        for (std::thread* const thread : {&blocks, &other, &asker}) thread->join();
+        others.join();
         pause_and_resume(saver, "frozen");
-        CHECK(read_bytes(driver, frozen.data(), block_bytes) == pattern(block_bytes, 1));
+        CHECK(frozen.whole());
     }
 }
 
@@ -402,19 +381,16 @@ TEST_CASE_FIXTURE(OnMachine, "a saver is closed while threads wait for arriving 
         const Buffer<unsigned char> block{saver.arena("tag", policy), 4 * block_bytes};
         saver.pause("tag");
         const Arrival coming = saver.resume_async("tag");
-        std::vector<std::thread> threads;
-        for (int i = 0; i < 3; ++i) {
-            threads.emplace_back([&, i] {
-                try {
-                    if (i == 0) coming.wait();
-                    if (i == 1) coming.wait(block.data() + block_bytes, block_bytes);
-                    if (i == 2) (void)coming.report();
-                } catch (const Error&) { // closed, or held back
-                }
-            });
-        }
+        Threads threads{3, [&](std::size_t i) {
+                            try {
+                                if (i == 0) coming.wait();
+                                if (i == 1) coming.wait(block.data() + block_bytes, block_bytes);
+                                if (i == 2) (void)coming.report();
+                            } catch (const Error&) { // closed, or held back
+                            }
+                        }};
         saver.close();
-        for (std::thread& thread : threads) thread.join();
+        threads.join();
         CHECK(coming.done());
     }
 }

@@ -52,47 +52,41 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
     std::atomic<int> wrong{0};
     std::atomic<int> served{0};
     std::atomic<int> refused{0};
+    const auto uses = [&](unsigned tag, Use use) {
+        wrong += world.whole(tag) ? 0 : 1;
+        return use;
+    };
     Threads crew{threads, [&](std::size_t thread) {
                      std::mt19937 random{static_cast<unsigned>(thread) + 1};
                      const OwnStream stream{world.driver};
                      const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
                      for (int round = 0; round < rounds; ++round) {
                          const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
+                         const std::string name = name_of(tag);
+                         const std::string other = name_of(upto(tags));
                          try {
                              switch (upto(12)) {
                              case 0: (void)saver.reclaim(World::growth); break;
-                             case 1: (void)saver.pause(name_of(tag), {.order = already_idle, .timeout = 1s}); break;
-                             case 2: {
-                                 const unsigned other = upto(tags);
-                                 Use both = saver.use({name_of(tag), name_of(other)});
-                                 wrong += world.whole(tag) && world.whole(other) ? 0 : 1;
-                                 both.until(stream);
-                                 break;
-                             }
+                             case 1: (void)saver.pause(name, {.order = already_idle, .timeout = 1s}); break;
+                             case 2: uses(tag, saver.use({name, other})).until(stream); break;
                              case 3: { // a second use while it holds one: never waits for another thread's
-                                 const Use outer = saver.use(name_of(tag));
-                                 const Use inner = saver.use(name_of(upto(tags)));
-                                 wrong += world.whole(tag) ? 0 : 1;
+                                 const Use outer = uses(tag, saver.use(name));
+                                 const Use inner = saver.use(other);
                                  break;
                              }
-                             case 4: {
-                                 const Use patient = saver.use(name_of(tag), {.room_within = 1ms, .timeout = 1s});
-                                 wrong += world.whole(tag) ? 0 : 1;
-                                 break;
-                             }
+                             case 4: (void)uses(tag, saver.use(name, {.room_within = 1ms, .timeout = 1s})); break;
                              case 5: (void)saver.usage(); break;
                              // Uses it while its bytes are in flight, or after an eviction, in which case the use
                              // resumes it.
                              case 6: {
-                                 const Arrival coming = saver.resume_async(name_of(tag));
-                                 const Use use = saver.use(name_of(tag), {.await_bytes = false});
+                                 const Arrival coming = saver.resume_async(name);
+                                 Use use = saver.use(name, {.await_bytes = false});
                                  coming.wait();
-                                 wrong += world.whole(tag) ? 0 : 1;
+                                 (void)uses(tag, std::move(use));
                                  break;
                              }
                              default: {
-                                 Use use = saver.use(name_of(tag));
-                                 wrong += world.whole(tag) ? 0 : 1;
+                                 Use use = uses(tag, saver.use(name));
                                  if (upto(2) == 0) use.until(stream);
                                  served += 1;
                              }
