@@ -1,24 +1,9 @@
-// Allocating from an arena: sizes, alignments, growth, and refused requests.
+// Allocating from an arena: growth, and blocks in chunks. saver/misuse_test.cpp tests refused requests.
 #include "support/machines.hpp"
 
 namespace arena_allocate_test {
 using namespace test;
 using ArenaOf = TaggedArena<MachineDriver>;
-
-TEST_CASE_FIXTURE(OnMachine, "what can never be is refused, and the arena stays usable" * on_machines) {
-    ArenaOf arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
-    check_says<Misuse>("strict", [&] { (void)arena.allocate(0); });
-    check_says<Misuse>("capacity", [&] { (void)arena.allocate(static_cast<std::size_t>(-4096)); });
-    check_says<Misuse>("alignment is 0", [&] { (void)arena.allocate(1_MiB, 0); });
-    check_says<Misuse>("power of two", [&] { (void)arena.allocate(1_MiB, 768); });
-    check_says<Misuse>("more than 1 GiB", [&] { (void)arena.allocate(1_MiB, std::size_t{1} << 63U); });
-    void* const most = arena.allocate(60_MiB);
-    check_says<Misuse>("tag \"strict\": 8.00 MiB more would exceed its capacity of 64.00 MiB",
-                       [&] { (void)arena.allocate(8_MiB); });
-    CHECK(arena.usage().blocks == 1);
-    arena.deallocate(most, already_idle);
-    CHECK(arena.allocate(8_MiB) != nullptr);
-}
 
 TEST_CASE_FIXTURE(OnMachine, "growth falls back to the exact need" * on_machines) {
     for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_host_memory}) {

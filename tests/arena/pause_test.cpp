@@ -1,7 +1,7 @@
 // Pausing and resuming an arena: repeatedly, after failures, and what is not waited for
 // (tests/saver/time_limits_test.cpp tests timeouts, tests/planted/ what waits).
 #include "memsaver/arena/arena.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace arena_pause_test {
 using namespace test;
@@ -21,30 +21,28 @@ TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") 
     CHECK(arena.pause({.timeout = std::chrono::hours{1}}).released_bytes > 0);
 }
 
-TEST_CASE("blocks that were freed while paused: their bytes are free at the next pause, or trim" * on_machines) {
-    for (const bool trims : {false, true}) {
-        CAPTURE(trims);
-        const Checked machine;
-        ArenaOf<HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
-        void* const kept = arena.allocate(8_MiB);
-        write_pattern(machine.driver, kept, 8_MiB, 1);
-        (void)arena.pause();
-        if (trims) arena.deallocate(kept);
-        for (int round = 0; round < 20; ++round) {
-            if (trims) {
-                (void)arena.trim();
-                CHECK(arena.usage().state == "empty");
-                CHECK(machine.driver.pinned_bytes() == 0);
-            }
-            void* const block = arena.allocate(8_MiB);
-            (void)arena.pause();
-            CHECK(arena.usage().paused_bytes == (trims ? 8_MiB : 16_MiB));
-            CHECK(machine.driver.pinned_bytes() <= 16_MiB);
-            arena.deallocate(block);
+TEST_CASE_FIXTURE(OnMachine, "blocks that were freed while paused: their bytes are free at the next pause, or trim" *
+                                 on_machines) {
+    const bool trims = either("trim", "pause");
+    ArenaOf<HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
+    void* const kept = arena.allocate(8_MiB);
+    write_pattern(machine.driver, kept, 8_MiB, 1);
+    (void)arena.pause();
+    if (trims) arena.deallocate(kept);
+    for (int round = 0; round < 20; ++round) {
+        if (trims) {
+            (void)arena.trim();
+            CHECK(arena.usage().state == "empty");
+            CHECK(machine.driver.pinned_bytes() == 0);
         }
-        (void)arena.resume();
-        if (!trims) CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
+        void* const block = arena.allocate(8_MiB);
+        (void)arena.pause();
+        CHECK(arena.usage().paused_bytes == (trims ? 8_MiB : 16_MiB));
+        CHECK(machine.driver.pinned_bytes() <= 16_MiB);
+        arena.deallocate(block);
     }
+    (void)arena.resume();
+    if (!trims) CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
 }
 
 TEST_CASE_FIXTURE(OnMachine, "with nothing to resume, a margin is no reason to refuse" * on_machines) {

@@ -37,28 +37,16 @@ TEST_CASE("usage as JSON: names are quoted, a device that does not answer is not
 
 TEST_CASE("Report: sums of its rows, and the rows") {
     Report report;
-    report.add({.tag = "a",
-                .device = 1,
-                .released_bytes = 1,
-                .saved_bytes = 20,
-                .restored_bytes = 300,
-                .mapped_bytes = 4000,
-                .held_bytes = 50000,
-                .waited = std::chrono::nanoseconds{7}});
-    report.add({.tag = "b",
-                .released_bytes = 2,
-                .saved_bytes = 30,
-                .restored_bytes = 400,
-                .mapped_bytes = 5000,
-                .held_bytes = 60000});
-    CHECK(report.released_bytes == 3);
-    CHECK(report.saved_bytes == 50);
-    CHECK(report.restored_bytes == 700);
-    CHECK(report.mapped_bytes == 9000);
-    CHECK(report.held_bytes == 110000);
+    TagReport row{"a", 1, 1, 20, 300, 4000, 50000, 600000};
+    row.waited = 7ns;
+    report.add(row);
+    report.add({"b", 0, 2, 30, 400, 5000, 60000, 700000});
+    CHECK(std::array{report.released_bytes, report.saved_bytes, report.restored_bytes, report.mapped_bytes,
+                     report.handed_bytes,
+                     report.held_bytes} == std::array<std::size_t, 6>{3, 50, 700, 9000, 110000, 1300000});
     REQUIRE(report.tags.size() == 2);
     CHECK(report.tags[0].tag == "a");
-    CHECK(report.tags[0].waited == std::chrono::nanoseconds{7});
+    CHECK(report.tags[0].waited == 7ns);
     CHECK(report.tags[1].tag == "b");
     CHECK(report.tags[1].device == 0);
 }

@@ -72,16 +72,12 @@ struct Model {
     /// Returns the maximal free ranges with at least `bytes` bytes.
     [[nodiscard]] Ranges free(std::size_t bytes) const {
         Ranges ranges;
-        for (std::size_t i = 0; i < units_.size();) {
-            if (units_[i] != What::free) {
-                ++i;
-                continue;
-            }
-            const std::size_t first = i;
-            do {
-                ++i;
-            } while (i < units_.size() && units_[i] == units_[first]);
-            if ((i - first) * unit >= bytes) ranges.emplace(address(first), (i - first) * unit);
+        for (auto end = units_.begin(), begin = end; begin != units_.end(); begin = end) {
+            begin = std::find(end, units_.end(), What::free);
+            end = std::find_if(begin, units_.end(), [](What what) { return what != What::free; });
+            const std::size_t size = static_cast<std::size_t>(end - begin) * unit;
+            if (size != 0 && size >= bytes)
+                ranges.emplace(address(static_cast<std::size_t>(begin - units_.begin())), size);
         }
         return ranges;
     }
@@ -149,21 +145,13 @@ struct Walk {
 
     template <class Act>
     void step(Act&& act) {
-        switch (below(16)) {
-        case 0:
-        case 1: add(act); break;
-        case 2: remove(act); break;
-        case 3: merge(act); break;
-        case 4:
-        case 5:
-        case 6:
-        case 7:
-        case 8: give_up(); break;
-        case 9:
-        case 10:
-        case 11: reclaim(); break;
-        default: allocate(act);
-        }
+        const std::size_t what = below(16);
+        if (what < 2) add(act);
+        if (what == 2) remove(act);
+        if (what == 3) merge(act);
+        if (4 <= what && what < 9) give_up();
+        if (9 <= what && what < 12) reclaim();
+        if (12 <= what) allocate(act);
         model.check(blocks, below(64) * unit);
     }
 

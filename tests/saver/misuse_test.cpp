@@ -1,8 +1,8 @@
 // Misuse in general: every invalid call is refused by an exception that describes it, and the saver is unchanged.
 // Misuse of a specific call is tested next to that call; docs/reliability.md lists where.
 #include "memsaver/arena/arena.hpp"
+#include "support/each_of.hpp"
 #include "support/every_call.hpp"
-#include "support/machines.hpp"
 
 #include <latch>
 
@@ -52,100 +52,97 @@ void check_refused(const std::vector<Wrong>& wrongs) {
 
 std::string at(const void* pointer) { return format_address(reinterpret_cast<Address>(pointer)); }
 
-TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_machines) {
-    for (const bool paused : {false, true}) {
-        CAPTURE(paused);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        MemorySaver other{machine.driver};
-        const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 64_MiB});
-        auto* const block = static_cast<unsigned char*>(arena.allocate(3_MiB));
-        auto* const small = static_cast<unsigned char*>(arena.allocate(1000));
-        void* const freed = arena.allocate(5_MiB);
-        void* const foreign = other.arena("tag").allocate(1_MiB);
-        int on_the_host = 0;
-        auto* const plain = static_cast<unsigned char*>(saver.outside().allocate(1000));
-        const OwnStream stream{machine.driver};
-        write_pattern(machine.driver, block, 3_MiB, 1);
-        write_pattern(machine.driver, small, 1000, 2);
-        arena.deallocate(freed);
-        (void)saver.trim(); // otherwise an allocation that runs out of memory does
-        if (paused) (void)saver.pause();
+TEST_CASE_FIXTURE(OnSaver, "misuse changes nothing, whether memory is active or paused" * on_machines) {
+    const bool paused = either("paused", "active");
+    MemorySaver other{machine.driver};
+    const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 64_MiB});
+    auto* const block = static_cast<unsigned char*>(arena.allocate(3_MiB));
+    auto* const small = static_cast<unsigned char*>(arena.allocate(1000));
+    void* const freed = arena.allocate(5_MiB);
+    void* const foreign = other.arena("tag").allocate(1_MiB);
+    int on_the_host = 0;
+    auto* const plain = static_cast<unsigned char*>(saver.outside().allocate(1000));
+    const OwnStream stream{machine.driver};
+    write_pattern(machine.driver, block, 3_MiB, 1);
+    write_pattern(machine.driver, small, 1000, 2);
+    arena.deallocate(freed);
+    (void)saver.trim(); // otherwise an allocation that runs out of memory does
+    if (paused) (void)saver.pause();
 
-        constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
-        const std::string tag = "tag \"tag\"";
-        const std::string unknown = "unknown tag \"nobody\"";
-        const std::string outside = "tag \"outside\"";
-        const Tags listed{"tag", "nobody"};
-        const std::vector<Wrong> wrongs{
-            {[&] { saver.deallocate(freed); }, {tag, at(freed), "freed before"}},
-            {[&] { saver.deallocate(freed, already_idle); }, {tag, at(freed), "freed before"}},
-            {[&] { saver.deallocate(foreign); }, {at(foreign), "no tag of this saver"}},
-            {[&] { saver.deallocate(&on_the_host); }, {at(&on_the_host), "no tag of this saver"}},
-            {[&] { saver.deallocate(block + 4096); }, {tag, at(block + 4096), at(block), "3.00 MiB"}},
-            {[&] { saver.deallocate(block + 1, stream); }, {tag, at(block + 1), at(block), "3.00 MiB"}},
-            {[&] { saver.deallocate(small + 256, already_idle); }, {tag, at(small + 256), at(small), "1000 B"}},
-            {[&] { saver.deallocate(plain + 256); }, {outside, at(plain + 256), at(plain), "inside", "1000 B"}},
-            {[&] { saver.deallocate(plain + 1000); }, {at(plain + 1000), "no tag of this saver"}}, // its end
-            {[&] { (void)saver.backup_view(plain, 7); }, {outside, at(plain), "7 B", "never paused"}},
-            {[&] { (void)saver.outside().allocate(0); }, {outside, "allocate(0 bytes)"}},
-            {[&] { (void)saver.outside().allocate(1, 512); }, {outside, "allocate(1 bytes)", "512"}},
-            {[&] { arena.deallocate(plain); }, {tag, at(plain)}},
-            {[&] { (void)arena.allocate(0); }, {tag, "allocate(0 bytes)", "the size is 0"}},
-            {[&] { (void)arena.allocate(huge); }, {tag, std::to_string(huge), "64.00 MiB", "a negative number?"}},
-            {[&] { (void)arena.allocate(huge - 255); }, {tag, std::to_string(huge - 255), "64.00 MiB"}},
-            {[&] { (void)arena.allocate(64_MiB + 1); }, {tag, std::to_string(64_MiB + 1), "64.00 MiB"}},
-            {[&] { (void)arena.allocate(paused ? 65_MiB : 62_MiB); }, // paused memory does not count
-             {tag, paused ? std::to_string(65_MiB) : "62.00 MiB", "64.00 MiB"}},
-            {[&] { (void)arena.allocate(64, std::size_t{0}); }, {tag, "nullptr"}},
-            {[&] { (void)saver.outside().allocate(64, std::size_t{0}); }, {outside, "nullptr"}},
-            {[&] { (void)arena.allocate(1, 3); }, {tag, "allocate(1 bytes)", "alignment of 3"}},
-            {[&] { (void)saver.allocate(1); }, {"allocate(1 bytes)", "no open region"}},
-            {[&] { (void)saver.arena("tag", Zero{}); }, {tag, "\"host\"", "\"zero\""}},
-            {[&] { (void)saver.arena("tag", HostBackup{.threads = 2}); }, {tag, "\"threads 1\"", "\"threads 2\""}},
-            {[&] { (void)saver.pause(""); }, {"pause: unknown tag \"\""}},
-            {[&] { (void)saver.region("tag", Discard{}); }, {tag, "\"host\"", "\"discard\""}},
-            {[&] { (void)saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 32_MiB}); },
-             {tag, "64.00 MiB", "32.00 MiB"}},
-            {[&] { (void)saver.arena(""); }, {"tag \"\"", "needs a name"}},
-            {[&] { (void)saver.pause("nobody"); }, {"pause: " + unknown}},
-            {[&] { (void)saver.pause(listed); }, {"pause: " + unknown}},
-            {[&] { (void)saver.resume(listed); }, {"resume: " + unknown}},
-            {[&] { (void)saver.resume_async("nobody"); }, {unknown}},
-            {[&] { (void)saver.trim("nobody"); }, {"trim: " + unknown}},
-            {[&] { saver.invalidate("nobody"); }, {"invalidate: " + unknown}},
-            {[&] { saver.prepare("nobody"); }, {"prepare: " + unknown}},
-            {[&] { (void)saver.bytes_to_resume("nobody"); }, {"bytes_to_resume: " + unknown}},
-            {[&] { (void)saver.use("nobody"); }, {unknown}},
-            {[&] { (void)saver.use(listed); }, {unknown}},
-            {[&] { saver.drop("nobody"); }, {"drop: " + unknown}},
-            {[&] { saver.set_capacity("nobody", 1); }, {unknown}},
-            {[&] { saver.set_priority("nobody", 1); }, {unknown}},
-            {[&] { saver.set_evictable("nobody", true); }, {unknown}},
-            {[&] { (void)saver.backup_view(foreign, 1); }, {at(foreign), "1 B", "no tag of this saver"}},
-            {[&] { (void)arena.backup_view(foreign, 1); }, {tag, at(foreign), "1 B", "does not belong to this tag"}},
-            {[&] { (void)arena.backup_view(nullptr, 1); }, {tag, "1 B", "does not belong to this tag"}},
-            {[&] { (void)saver.backup_view(block, 3_MiB + 4096); }, {tag, at(block), "3.00 MiB", "past the end"}},
-            {[&] { (void)saver.before_pause({}); }, {"hook"}},
-            {[&] { Buffer<double>(arena, 0); }, {tag, "0 elements"}},
-            {[&] { Buffer<double>(arena, -1); }, {tag, "-1 elements of 8 bytes"}},
-            {[&] { Buffer<double>(arena, std::numeric_limits<std::int64_t>::min()); }, {tag, "8 bytes"}},
-            {[&] { Buffer<double>(arena, huge / 8 + 1); }, {tag, std::to_string(huge / 8 + 1), "8 bytes"}},
-        };
-        const auto before = shown(saver);
-        {
-            const auto runs = [](auto&) { FAIL_CHECK("a hook of a refused call"); };
-            const Hook hooks[] = {saver.before_pause(runs), saver.before_resume(runs)};
-            check_refused(wrongs, [&] { CHECK(shown(saver) == before); });
-        }
-        if (paused) (void)saver.resume();
-        CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
-        CHECK(has_pattern(machine.driver, small, 1000, 2));
-        saver.deallocate(block);
-        saver.deallocate(plain);
-        check_refused({{[&] { saver.deallocate(plain); }, {at(plain), "plain memory", "freed before"}},
-                       {[&] { saver.deallocate(block); }, {tag, at(block), "freed before"}}});
+    constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
+    const std::string tag = "tag \"tag\"";
+    const std::string unknown = "unknown tag \"nobody\"";
+    const std::string outside = "tag \"outside\"";
+    const Tags listed{"tag", "nobody"};
+    const std::vector<Wrong> wrongs{
+        {[&] { saver.deallocate(freed); }, {tag, at(freed), "freed before"}},
+        {[&] { saver.deallocate(freed, already_idle); }, {tag, at(freed), "freed before"}},
+        {[&] { saver.deallocate(foreign); }, {at(foreign), "no tag of this saver"}},
+        {[&] { saver.deallocate(&on_the_host); }, {at(&on_the_host), "no tag of this saver"}},
+        {[&] { saver.deallocate(block + 4096); }, {tag, at(block + 4096), at(block), "3.00 MiB"}},
+        {[&] { saver.deallocate(block + 1, stream); }, {tag, at(block + 1), at(block), "3.00 MiB"}},
+        {[&] { saver.deallocate(small + 256, already_idle); }, {tag, at(small + 256), at(small), "1000 B"}},
+        {[&] { saver.deallocate(plain + 256); }, {outside, at(plain + 256), at(plain), "inside", "1000 B"}},
+        {[&] { saver.deallocate(plain + 1000); }, {at(plain + 1000), "no tag of this saver"}}, // its end
+        {[&] { (void)saver.backup_view(plain, 7); }, {outside, at(plain), "7 B", "never paused"}},
+        {[&] { (void)saver.outside().allocate(0); }, {outside, "allocate(0 bytes)"}},
+        {[&] { (void)saver.outside().allocate(1, 512); }, {outside, "allocate(1 bytes)", "512"}},
+        {[&] { arena.deallocate(plain); }, {tag, at(plain)}},
+        {[&] { (void)arena.allocate(0); }, {tag, "allocate(0 bytes)", "the size is 0"}},
+        {[&] { (void)arena.allocate(huge); }, {tag, std::to_string(huge), "64.00 MiB", "a negative number?"}},
+        {[&] { (void)arena.allocate(huge - 255); }, {tag, std::to_string(huge - 255), "64.00 MiB"}},
+        {[&] { (void)arena.allocate(64_MiB + 1); }, {tag, std::to_string(64_MiB + 1), "64.00 MiB"}},
+        {[&] { (void)arena.allocate(paused ? 65_MiB : 62_MiB); }, // paused memory does not count
+         {tag, paused ? std::to_string(65_MiB) : "62.00 MiB", "64.00 MiB"}},
+        {[&] { (void)arena.allocate(64, std::size_t{0}); }, {tag, "nullptr"}},
+        {[&] { (void)saver.outside().allocate(64, std::size_t{0}); }, {outside, "nullptr"}},
+        {[&] { (void)arena.allocate(1, 3); }, {tag, "allocate(1 bytes)", "alignment of 3", "power of two"}},
+        {[&] { (void)arena.allocate(1, std::size_t{1} << 63U); }, {tag, "more than 1 GiB"}},
+        {[&] { (void)saver.allocate(1); }, {"allocate(1 bytes)", "no open region"}},
+        {[&] { (void)saver.arena("tag", Zero{}); }, {tag, "\"host\"", "\"zero\""}},
+        {[&] { (void)saver.arena("tag", HostBackup{.threads = 2}); }, {tag, "\"threads 1\"", "\"threads 2\""}},
+        {[&] { (void)saver.pause(""); }, {"pause: unknown tag \"\""}},
+        {[&] { (void)saver.region("tag", Discard{}); }, {tag, "\"host\"", "\"discard\""}},
+        {[&] { (void)saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 32_MiB}); },
+         {tag, "64.00 MiB", "32.00 MiB"}},
+        {[&] { (void)saver.arena(""); }, {"tag \"\"", "needs a name"}},
+        {[&] { (void)saver.pause("nobody"); }, {"pause: " + unknown}},
+        {[&] { (void)saver.pause(listed); }, {"pause: " + unknown}},
+        {[&] { (void)saver.resume(listed); }, {"resume: " + unknown}},
+        {[&] { (void)saver.resume_async("nobody"); }, {unknown}},
+        {[&] { (void)saver.trim("nobody"); }, {"trim: " + unknown}},
+        {[&] { saver.invalidate("nobody"); }, {"invalidate: " + unknown}},
+        {[&] { saver.prepare("nobody"); }, {"prepare: " + unknown}},
+        {[&] { (void)saver.bytes_to_resume("nobody"); }, {"bytes_to_resume: " + unknown}},
+        {[&] { (void)saver.use("nobody"); }, {unknown}},
+        {[&] { (void)saver.use(listed); }, {unknown}},
+        {[&] { saver.drop("nobody"); }, {"drop: " + unknown}},
+        {[&] { saver.set_capacity("nobody", 1); }, {unknown}},
+        {[&] { saver.set_priority("nobody", 1); }, {unknown}},
+        {[&] { saver.set_evictable("nobody", true); }, {unknown}},
+        {[&] { (void)saver.backup_view(foreign, 1); }, {at(foreign), "1 B", "no tag of this saver"}},
+        {[&] { (void)arena.backup_view(foreign, 1); }, {tag, at(foreign), "1 B", "does not belong to this tag"}},
+        {[&] { (void)arena.backup_view(nullptr, 1); }, {tag, "1 B", "does not belong to this tag"}},
+        {[&] { (void)saver.backup_view(block, 3_MiB + 4096); }, {tag, at(block), "3.00 MiB", "past the end"}},
+        {[&] { (void)saver.before_pause({}); }, {"hook"}},
+        {[&] { Buffer<double>(arena, 0); }, {tag, "0 elements"}},
+        {[&] { Buffer<double>(arena, -1); }, {tag, "-1 elements of 8 bytes"}},
+        {[&] { Buffer<double>(arena, std::numeric_limits<std::int64_t>::min()); }, {tag, "8 bytes"}},
+        {[&] { Buffer<double>(arena, huge / 8 + 1); }, {tag, std::to_string(huge / 8 + 1), "8 bytes"}},
+    };
+    const auto before = shown(saver);
+    {
+        const auto runs = [](auto&) { FAIL_CHECK("a hook of a refused call"); };
+        const Hook hooks[] = {saver.before_pause(runs), saver.before_resume(runs)};
+        check_refused(wrongs, [&] { CHECK(shown(saver) == before); });
     }
+    if (paused) (void)saver.resume();
+    CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
+    CHECK(has_pattern(machine.driver, small, 1000, 2));
+    saver.deallocate(block);
+    saver.deallocate(plain);
+    check_refused({{[&] { saver.deallocate(plain); }, {at(plain), "plain memory", "freed before"}},
+                   {[&] { saver.deallocate(block); }, {tag, at(block), "freed before"}}});
 }
 
 TEST_CASE_FIXTURE(OnSaver, "a block that two threads free at once is freed by one" * on_machines) {
@@ -168,61 +165,53 @@ TEST_CASE_FIXTURE(OnSaver, "a block that two threads free at once is freed by on
     CHECK(arena.usage().blocks == 0);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "after close each call says what was wanted, and of which tag" * on_machines) {
+TEST_CASE_FIXTURE(OnEither, "after close each call says what was wanted, and of which tag" * on_machines) {
     using Of = EveryCall<MemorySaver<MachineDriver>>::Of;
-    for (const bool enabled : {true, false}) {
-        CAPTURE(enabled);
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        for (const char* tag : {"a", "b"}) (void)saver.arena(tag).allocate(1000);
-        const Arena arena = saver.arena("a");
-        void* const block = arena.allocate(1000);
-        void* const plain = saver.outside().allocate(1000);
-        const auto region = saver.region("b");
-        const Arrival arrival = saver.resume_async();
-        saver.close();
-        saver.close();
-        CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() + machine.driver.reserved_bytes() == 0);
-        for (const auto& each : every_call<MemorySaver<MachineDriver>>()) {
-            const std::string name = each.name;
-            CAPTURE(name);
-            const auto call = [&] { each.call(saver, arena, block); };
-            if (each.of == Of::either) CHECK_NOTHROW(call());
-            if (each.of == Of::pointer) CHECK_THROWS_AS(call(), Misuse);
-            if (each.of == Of::saver) check_refused({{call, {name + ": the saver has been closed"}}});
-            if (each.of == Of::arena) check_refused({{call, {name, "tag \"a\"", "closed"}}});
-        }
-        check_refused({
-            {[&] { (void)saver.bytes_to_resume(std::initializer_list<std::string_view>{}); },
-             {"bytes_to_resume of no tag: the saver has been closed"}},
-            {[&] { (void)saver.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
-            {[&] { (void)region.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
-            {[&] { Buffer<char>(arena, 77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
-        });
-        if (enabled)
-            check_refused({
-                {[&] { saver.deallocate(block); }, {at(block), "tag \"a\"", "closed"}},
-                {[&] { arrival.wait(block, 1000); }, {"wait for bytes", "closed"}},
-                {[&] { arrival.wait(); }, {"wait for bytes", "closed"}},
-                {[&] { arrival.before(StreamRef{}, block, 1000); }, {"before", "closed"}},
-            });
-        CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
+    for (const char* tag : {"a", "b"}) (void)saver.arena(tag).allocate(1000);
+    const Arena arena = saver.arena("a");
+    void* const block = arena.allocate(1000);
+    void* const plain = saver.outside().allocate(1000);
+    const auto region = saver.region("b");
+    const Arrival arrival = saver.resume_async();
+    saver.close();
+    saver.close();
+    CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() + machine.driver.reserved_bytes() == 0);
+    for (const auto& each : every_call<MemorySaver<MachineDriver>>()) {
+        const std::string name = each.name;
+        CAPTURE(name);
+        const auto call = [&] { each.call(saver, arena, block); };
+        if (each.of == Of::either) CHECK_NOTHROW(call());
+        if (each.of == Of::pointer) CHECK_THROWS_AS(call(), Misuse);
+        if (each.of == Of::saver) check_refused({{call, {name + ": the saver has been closed"}}});
+        if (each.of == Of::arena) check_refused({{call, {name, "tag \"a\"", "closed"}}});
     }
+    check_refused({
+        {[&] { (void)saver.bytes_to_resume(std::initializer_list<std::string_view>{}); },
+         {"bytes_to_resume of no tag: the saver has been closed"}},
+        {[&] { (void)saver.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
+        {[&] { (void)region.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
+        {[&] { Buffer<char>(arena, 77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
+    });
+    if (enabled)
+        check_refused({
+            {[&] { saver.deallocate(block); }, {at(block), "tag \"a\"", "closed"}},
+            {[&] { arrival.wait(block, 1000); }, {"wait for bytes", "closed"}},
+            {[&] { arrival.wait(); }, {"wait for bytes", "closed"}},
+            {[&] { arrival.before(StreamRef{}, block, 1000); }, {"before", "closed"}},
+        });
+    CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
 }
 
-TEST_CASE("a block freed through another tag's arena stays; the error names both tags" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        CAPTURE(enabled);
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const Arena mine = saver.arena("mine");
-        const Arena other = saver.arena("other");
-        (void)other.allocate(1000);
-        void* const block = mine.allocate(1000);
-        const auto before = shown(saver);
-        check_refused({{[&] { other.deallocate(block); }, {"tag \"other\"", at(block), "it belongs to tag \"mine\""}}},
-                      [&] { CHECK(shown(saver) == before); });
-        mine.deallocate(block);
-    }
+TEST_CASE_FIXTURE(OnEither,
+                  "a block freed through another tag's arena stays; the error names both tags" * on_machines) {
+    const Arena mine = saver.arena("mine");
+    const Arena other = saver.arena("other");
+    (void)other.allocate(1000);
+    void* const block = mine.allocate(1000);
+    const auto before = shown(saver);
+    check_refused({{[&] { other.deallocate(block); }, {"tag \"other\"", at(block), "it belongs to tag \"mine\""}}},
+                  [&] { CHECK(shown(saver) == before); });
+    mine.deallocate(block);
 }
 
 TEST_CASE_FIXTURE(OnMachine, "errors of plain memory of a saver that is switched off say as much" * on_machines) {
