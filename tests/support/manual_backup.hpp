@@ -27,7 +27,7 @@ enum class Way : unsigned char { out, back };
 /// Control and observations for the test. Thread-safe.
 struct ManualCopies {
     struct Piece {
-        Way way = Way::out;
+        Way way;
         LiveBlock block;
         std::optional<HostDriver> host;
         StreamRef stream{};
@@ -41,17 +41,16 @@ struct ManualCopies {
     std::atomic<bool> fails{false};
 
     /// Releases the copies in flight: all, or only those of `block`.
-    void finish() {
-        finish_if([](const Piece&) { return true; });
+    void finish(const void* block = nullptr) {
+        const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are listed
+        for (const Piece* piece : pieces_) {
+            if (block == nullptr || piece->block.address == reinterpret_cast<Address>(block)) let_go(*piece);
+        }
     }
-    void finish(const void* block) {
-        finish_if([&](const Piece& piece) { return piece.block.address == reinterpret_cast<Address>(block); });
-    }
-
     /// Returns all blocks that were ever copied in this direction, in order.
     [[nodiscard]] std::vector<LiveBlock> seen(Way way) const {
         const std::lock_guard lock{mutex_};
-        return seen_[index(way)];
+        return way == Way::out ? seen_out_ : seen_back_;
     }
     [[nodiscard]] std::vector<std::uint64_t> forgotten() const {
         const std::lock_guard lock{mutex_};
@@ -63,11 +62,12 @@ struct ManualCopies {
     void add(const Piece& piece) {
         const std::lock_guard lock{mutex_};
         pieces_.push_back(&piece);
-        seen_[index(piece.way)].push_back(piece.block);
+        (piece.way == Way::out ? seen_out_ : seen_back_).push_back(piece.block);
     }
     void remove(const Piece& piece) noexcept {
         const std::lock_guard lock{mutex_};
         std::erase(pieces_, &piece);
+        let_go(piece);
     }
     void forget(std::uint64_t serial) {
         const std::lock_guard lock{mutex_};
@@ -75,19 +75,14 @@ struct ManualCopies {
     }
 
 private:
-    static std::size_t index(Way way) { return static_cast<std::size_t>(way); }
-
-    template <class Concerned>
-    void finish_if(Concerned&& concerned) {
-        const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are listed
-        for (const Piece* piece : pieces_) {
-            if (concerned(*piece) && piece->host) (void)piece->host->let_go(piece->stream);
-        }
+    static void let_go(const Piece& piece) {
+        if (piece.host) (void)piece.host->let_go(piece.stream);
     }
 
     mutable std::mutex mutex_;
     std::vector<const Piece*> pieces_;
-    std::vector<LiveBlock> seen_[2];
+    std::vector<LiveBlock> seen_out_;
+    std::vector<LiveBlock> seen_back_;
     std::vector<std::uint64_t> forgotten_;
 };
 
@@ -97,24 +92,8 @@ struct ManualSlot {
         : driver_{std::move(driver)}, copies_{std::move(copies)} {}
 
     void prepare(const LiveSet&) {}
-    Ticket save(const LiveSet& live) {
-        return start(Way::out, live, [this](const LiveBlock& block) -> Bytes {
-            auto bytes = std::make_shared<std::vector<unsigned char>>(block.bytes);
-            const std::lock_guard lock{mutex_};
-            if (forgotten_.contains(block.serial)) return Bytes{};
-            kept_[block.serial] = bytes;
-            return bytes;
-        });
-    }
-    Ticket restore(const LiveSet& live) {
-        return start(Way::back, live, [this](const LiveBlock& block) -> Bytes {
-            const std::lock_guard lock{mutex_};
-            if (forgotten_.contains(block.serial)) return Bytes{};
-            const auto kept = kept_.find(block.serial);
-            if (kept == kept_.end()) throw DriverError{"a block to be restored was never saved"};
-            return kept->second;
-        });
-    }
+    Ticket save(const LiveSet& live) { return start(Way::out, live); }
+    Ticket restore(const LiveSet& live) { return start(Way::back, live); }
     void resumed() noexcept {
         const std::lock_guard lock{mutex_};
         kept_.clear();
@@ -154,7 +133,6 @@ private:
         }
         ~Travel() {
             copies->remove(piece);
-            if (piece.host) (void)piece.host->let_go(piece.stream);
             (void)driver.wait(event.get());
         }
 
@@ -201,18 +179,25 @@ private:
         std::vector<std::unique_ptr<Travel>> travels;
     };
 
-    template <class BytesOf>
-    Ticket start(Way way, const LiveSet& live, BytesOf&& bytes_of) {
+    Ticket start(Way way, const LiveSet& live) {
         if (copies_->throws) throw DriverError{"the test wants it to throw"};
         auto work = std::make_unique<Work>(copies_);
         std::size_t bytes = 0;
         for (const LiveBlock& block : live.blocks()) {
-            const Bytes to_or_from = bytes_of(block);
+            const Bytes to_or_from = bytes_of(block, way);
             if (to_or_from == nullptr) continue; // freed since it was listed
             work->travels.push_back(std::make_unique<Travel>(driver_, copies_, way, block, to_or_from));
             bytes += block.bytes;
         }
         return Ticket{std::move(work), bytes};
+    }
+    Bytes bytes_of(const LiveBlock& block, Way way) {
+        const std::lock_guard lock{mutex_};
+        if (forgotten_.contains(block.serial)) return {};
+        if (way == Way::out) return kept_[block.serial] = std::make_shared<std::vector<unsigned char>>(block.bytes);
+        const auto kept = kept_.find(block.serial);
+        if (kept == kept_.end()) throw DriverError{"a block to be restored was never saved"};
+        return kept->second;
     }
 
     AnyDriver driver_;
