@@ -34,24 +34,24 @@ TEST_CASE_FIXTURE(OnSaver, "a buffer owns its elements" * on_machines) {
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a buffer outlives region, saver and close" * on_machines) {
-    int told = 0;
+    Told told;
     {
         Buffer<float> kept;
         Buffer<float> closed;
         {
-            MemorySaver saver{machine.driver, {.events = [&](const Event&) { ++told; }}};
+            MemorySaver saver{machine.driver, {.events = told.sink()}};
             const auto region = saver.region("kept");
             kept = Buffer<float>{region, 1 << 20};
             write_pattern(machine.driver, kept.data(), kept.size_bytes(), 1);
         }
         CHECK(has_pattern(machine.driver, kept.data(), kept.size_bytes(), 1));
         {
-            MemorySaver saver{machine.driver, {.events = [&](const Event&) { ++told; }}};
+            MemorySaver saver{machine.driver, {.events = told.sink()}};
             closed = Buffer<float>{saver.arena("closed"), 100};
             saver.close();
         }
         CHECK(!closed.empty());
     }
-    CHECK(told == 0);
+    CHECK(told.all().empty());
 }
 } // namespace saver_buffer_test

@@ -1,43 +1,29 @@
 // Open stream captures while memory is allocated, freed, prepared, paused and resumed.
 #include "backup/backup_support.hpp"
-#include "support/machines.hpp"
+#include "graph/graph_support.hpp"
+#include "support/each_of.hpp"
 #include "support/manual_backup.hpp"
 
 namespace saver_capture_test {
 using namespace test;
 using D = MachineDriver;
 
-constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
-
-/// A stream on which a program captures fills.
+/// A capture of fills, on a stream of its own.
 struct Capturing : OwnStream<D> {
-    explicit Capturing(const D& driver) : OwnStream{driver}, driver_{driver} {}
-    ~Capturing() {
-        if (graph_ != GraphRef{}) CHECK(driver_.close_graph(graph_).ok());
-    }
+    explicit Capturing(const D& driver, CaptureMode mode = CaptureMode::relaxed)
+        : OwnStream{driver}, on{driver}, graph{driver, *this, mode} {}
+    void fill(const void* block, std::size_t bytes, unsigned char byte) { fill_on(on, block, bytes, byte, *this); }
+    /// Returns whether it is valid.
+    bool end() { return graph.end(); }
+    void replay() { graph.replay(); }
 
-    void begin(CaptureMode mode) { REQUIRE(driver_.begin_capture(*this, mode).ok()); }
-    void fill(const void* block, std::size_t bytes, unsigned char byte) {
-        CHECK(driver_.fill(address_of(block), byte, bytes, *this).ok());
-    }
-    /// Ends the capture; returns whether it is valid.
-    bool end() { return driver_.end_capture(*this, graph_).ok(); }
-    void replay() {
-        REQUIRE(driver_.launch(graph_, *this).ok());
-        CHECK(driver_.drain().ok());
-    }
-
-private:
-    D driver_;
-    GraphRef graph_{};
+    const D& on;
+    OwnCapture<D> graph;
 };
 
 /// A program that captures fills of its data.
 struct Program {
-    explicit Program(CaptureMode how) : mode{how} {
-        capture.begin(mode);
-        capture.fill(data.data(), data.size_bytes(), 1);
-    }
+    explicit Program(CaptureMode how) : mode{how} { capture.fill(data.data(), data.size_bytes(), 1); }
     /// The capture is whole, and its graph works, also after its memory was paused.
     void finish() {
         capture.fill(data.data(), data.size_bytes(), 2);
@@ -55,22 +41,18 @@ struct Program {
     MemorySaver<D> saver{machine.driver};
     const Buffer<char> data{saver.arena("data", Zero{}), 1_MiB};
     const OwnStream<D> other{machine.driver};
-    Capturing capture{machine.driver};
+    Capturing capture{machine.driver, mode};
 };
 
 /// Runs `act` while a capture is open, for every mode, on the capturing thread and on another one, which has not used
 /// the device before.
 void around_captures(const std::function<void(Program&)>& act) {
-    for (const CaptureMode mode : modes) {
+    for (const CaptureMode mode : capture_modes) {
         for (const bool other_thread : {false, true}) {
             CAPTURE(static_cast<int>(mode));
             CAPTURE(other_thread);
             Program program{mode};
-            if (other_thread) {
-                std::thread{[&] { act(program); }}.join();
-            } else {
-                act(program);
-            }
+            other_thread ? std::thread{[&] { act(program); }}.join() : act(program);
             program.finish();
         }
     }
@@ -121,45 +103,39 @@ TEST_CASE("preparing, saving and restoring leave a capture whole, whatever keeps
             if (program.mode != CaptureMode::global && &keeper != all.data()) continue;
             CAPTURE(keeper.name);
             const Arena kept = program.saver.arena(keeper.name, keeper.policy);
-            void* const small = kept.allocate(6912);
-            void* const large = kept.allocate(3_MiB);
-            write_pattern(driver, small, 6912, 1);
-            write_pattern(driver, large, 3_MiB, 2);
+            const Filled small{driver, kept, 6912, 1};
+            const Filled large{driver, kept, 3_MiB, 2};
             program.saver.prepare(keeper.name);
             const std::uint64_t pages = driver.calls(Call::map_host);
             CHECK(program.saver.pause(keeper.name, {.order = after(program.other)}).saved_bytes == bytes);
             // Allocated before; a codec of the GPU also takes host memory for itself.
             if (!contains(keeper.name, "compressed")) CHECK(driver.calls(Call::map_host) == pages);
             CHECK(program.saver.resume(keeper.name).restored_bytes == bytes);
-            CHECK(has_pattern(driver, small, 6912, 1));
-            CHECK(has_pattern(driver, large, 3_MiB, 2));
+            CHECK((small.whole() && large.whole()));
         }
     });
 }
 
-TEST_CASE("with the default order, a pause refuses while a capture is open, and says what to write" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("kept", Zero{});
-        void* const block = arena.allocate(1_MiB);
-        write_pattern(machine.driver, block, 1_MiB, 1);
-        Capturing capture{machine.driver};
-        capture.begin(mode);
-        const std::size_t mapped = machine.driver.handle_bytes();
-        const std::string text = text_of<DriverError>([&] { (void)saver.pause(); });
-        CHECK_MESSAGE(contains(text, "after("), text);
-        CHECK_MESSAGE(contains(text, "capture"), text);
-        CHECK(contains(text_of<DriverError>([&] { (void)saver.trim(); }), "after("));
-        CHECK(machine.driver.handle_bytes() == mapped);
-        CHECK(row_of(saver, "kept").state == "active");
-        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
-        CHECK(arena.allocate(1000) != nullptr); // works again
-        CHECK(machine.driver.handle_bytes() == mapped);
-        CHECK(!capture.end()); // that wait has invalidated the program's capture, as documented
-        CHECK(saver.pause().released_bytes == mapped);
-        (void)saver.resume();
-    }
+TEST_CASE_FIXTURE(OnSaver, "with the default order, a pause refuses while a capture is open, and says what to write" *
+                               on_hosts) {
+    const CaptureMode mode = each_of(std::vector(std::begin(capture_modes), std::end(capture_modes)));
+    const Arena arena = saver.arena("kept", Zero{});
+    void* const block = arena.allocate(1_MiB);
+    write_pattern(machine.driver, block, 1_MiB, 1);
+    Capturing capture{machine.driver, mode};
+    const std::size_t mapped = machine.driver.handle_bytes();
+    const std::string text = text_of<DriverError>([&] { (void)saver.pause(); });
+    CHECK_MESSAGE(contains(text, "after("), text);
+    CHECK_MESSAGE(contains(text, "capture"), text);
+    CHECK(contains(text_of<DriverError>([&] { (void)saver.trim(); }), "after("));
+    CHECK(machine.driver.handle_bytes() == mapped);
+    CHECK(row_of(saver, "kept").state == "active");
+    CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+    CHECK(arena.allocate(1000) != nullptr); // works again
+    CHECK(machine.driver.handle_bytes() == mapped);
+    CHECK(!capture.end()); // that wait has invalidated the program's capture, as documented
+    CHECK(saver.pause().released_bytes == mapped);
+    (void)saver.resume();
 }
 
 TEST_CASE("a pause after the streams concerned, a resume and a trim leave a capture whole" * on_machines) {
@@ -203,8 +179,7 @@ TEST_CASE_FIXTURE(OnSaver, "a timeout after a failed operation leaves captures w
     policy.copies->fails = false;
     const OwnStream other{machine.driver};
     Capturing capture{machine.driver};
-    capture.begin(CaptureMode::relaxed);
-    constexpr std::chrono::minutes limit{1};
+    constexpr auto limit = 1min;
     SUBCASE("a use") { (void)saver.use("fails", {.timeout = limit}); }
     SUBCASE("a pause after a stream") { saver.pause("fails", {.order = after(other), .timeout = limit}); }
     SUBCASE("an exchange after a stream") {
@@ -225,7 +200,6 @@ TEST_CASE("a block freed with a capturing stream is not reused: replays write th
         void* const large = arena.allocate(2_MiB);
         void* const small = arena.allocate(1000);
         Capturing capture{machine.driver};
-        capture.begin(CaptureMode::relaxed);
         capture.fill(large, 2_MiB, 1);
         capture.fill(small, 1000, 2);
         const auto free_both = [&] {

@@ -1,12 +1,11 @@
 // One saver on several devices: which device streams and events belong to, which device was out of memory, which was
 // waited for, and the loss of one. Uses any number of host machines.
 #include "backup/backup_support.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_devices_test {
 using namespace test;
-using Machine = Checked;
-constexpr std::chrono::milliseconds moment{1};
+constexpr auto moment = 1ms;
 
 /// Returns a device's row of a report.
 TagReport row_on(const Report& report, int device) {
@@ -28,24 +27,24 @@ struct Near : DeviceAround {
 };
 
 TEST_CASE("devices: after(...) takes streams and events of every device, whichever tags it is about") {
-    const Machine first{0};
-    const Machine second{1};
-    const Machine third{2};
+    const Checked first{0};
+    const Checked second{1};
+    const Checked third{2};
     MemorySaver saver{first.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     (void)saver.arena("other", Discard{}, third.driver).allocate(2_MiB);
     const auto mapped = [&] { return first.driver.handle_bytes() + second.driver.handle_bytes(); };
-    HeldStream a{host_of(first.driver)};
-    HeldStream b{host_of(second.driver)};
-    HeldStream c{host_of(third.driver)};
-    HeldStream d{host_of(second.driver)};
-    EventRef event;
-    REQUIRE(second.driver.inner().open_event(d.get(), event).ok());
-    REQUIRE(second.driver.inner().record(event, d.get()).ok());
+    const HeldStream a{first.driver};
+    const HeldStream b{second.driver};
+    const HeldStream c{third.driver};
+    const HeldStream d{second.driver};
+    OwnedEvent event;
+    REQUIRE(event.open(second.driver.inner(), d.get()).ok());
+    REQUIRE(second.driver.inner().record(event.get(), d.get()).ok());
 
-    const Order order = after(event, c.get(), b.get(), a.get());
-    for (HeldStream* const held : {&a, &b, &c, &d}) {
+    const Order order = after(event.get(), c.get(), b.get(), a.get());
+    for (const HeldStream* const held : {&a, &b, &c, &d}) {
         CHECK_THROWS_AS((void)saver.pause("tag", {.order = order, .timeout = moment}), NotIdle);
         CHECK_THROWS_AS((void)saver.trim("tag", {.order = order, .timeout = moment}), NotIdle);
         CHECK(mapped() == 4_MiB);
@@ -58,24 +57,19 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
 
     // A tag on one device, a stream of another: work there may read the tag as a peer.
     CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
-    CHECK(second.driver.inner().close_event(event).ok());
 }
 
 TEST_CASE("devices: what a policy copies and codes is not on the device's default stream" * on_hosts) {
-    for (const NamedPolicy& keeper : keepers()) {
-        CAPTURE(keeper.name);
-        const HostDriver host{256_MiB};
-        MemorySaver saver{host};
-        const Arena arena = saver.arena("tag", keeper.policy);
-        auto* const block = static_cast<unsigned char*>(arena.allocate(2_MiB));
-        std::memset(block, 5, 2_MiB);
-        REQUIRE(host.hold({}).ok());
-        REQUIRE(host.enqueue({}, [] {}).ok());
-        (void)saver.pause({.order = already_idle, .timeout = 10s});
-        saver.resume();
-        CHECK(block[2_MiB - 1] == 5);
-        REQUIRE(host.let_go({}).ok());
-    }
+    const HostDriver host{256_MiB};
+    MemorySaver saver{host};
+    const Arena arena = saver.arena("tag", each_of(keepers()).policy);
+    const Filled block{host, arena, 2_MiB};
+    REQUIRE(host.hold({}).ok());
+    REQUIRE(host.enqueue({}, [] {}).ok());
+    (void)saver.pause({.order = already_idle, .timeout = 10s});
+    saver.resume();
+    CHECK(block.whole());
+    REQUIRE(host.let_go({}).ok());
 }
 
 TEST_CASE_FIXTURE(OnTwo, "devices: the default stream is that of every device concerned") {
@@ -93,7 +87,7 @@ TEST_CASE_FIXTURE(OnTwo, "devices: the default stream is that of every device co
 
 TEST_CASE("devices: each one's work is done in order, the first's by the caller, the others' by threads near them") {
     std::atomic<int> asked[3]{};
-    const Machine machines[3]{Machine{0}, Machine{1}, Machine{2}};
+    const Checked machines[3]{Checked{0}, Checked{1}, Checked{2}};
     std::vector<AnyDriver> near;
     for (std::size_t i = 0; i < 3; ++i) near.emplace_back(std::make_shared<Near>(machines[i].driver, asked[i]));
     MemorySaver saver{near[0]};
@@ -134,11 +128,11 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
 TEST_CASE_FIXTURE(OnTwo, "devices: a block cannot be freed with another device's stream, but after an event of it") {
     const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    HeldStream there{host_of(second.driver)};
+    const HeldStream there{second.driver};
     void* const block = here.allocate(32_MiB);
-    for (const auto& free : {std::function<void()>{[&] { saver.deallocate(block, there.get()); }},
-                             std::function<void()>{[&] { here.deallocate(block, there.get()); }}}) {
-        const std::string text = text_of<Misuse>(free);
+    for (const bool by_arena : {true, false}) {
+        const std::string text = text_of<Misuse>(
+            [&] { by_arena ? here.deallocate(block, there.get()) : saver.deallocate(block, there.get()); });
         CHECK(contains(text, "tag \"tag\""));
         CHECK(contains(text, "record an event in it, make a stream of device 0 wait for that event"));
         CHECK(here.usage().blocks == 1);
@@ -155,11 +149,11 @@ TEST_CASE_FIXTURE(OnTwo, "devices: out of memory says what the device that refus
     (void)saver.pause();
     const auto refusal = [&] {
         const auto error = thrown<OutOfMemory>([&] { (void)saver.resume(); });
-        const auto unused = thrown<OutOfMemory>([&] { const Use use = saver.use({"a", "b"}); });
+        const auto unused = thrown<OutOfMemory>([&] { (void)saver.use({"a", "b"}); });
         CHECK(unused.device() == error.device());
-        CHECK(unused.needed_bytes() == error.needed_bytes());
-        CHECK(unused.free_bytes() == error.free_bytes());
-        return std::pair{error.needed_bytes(), error.free_bytes()};
+        const std::pair lacks{error.needed_bytes(), error.free_bytes()};
+        CHECK(lacks == std::pair{unused.needed_bytes(), unused.free_bytes()});
+        return lacks;
     };
     {
         const Ballast ballast{second.driver, 20_MiB};
@@ -194,16 +188,16 @@ TEST_CASE_FIXTURE(OnTwo, "devices: NotIdle names the tags and the device that wa
     (void)saver.arena("kv").allocate(2_MiB);
     (void)saver.arena("weights", Discard{}, second.driver).allocate(2_MiB);
     (void)saver.arena("empty", Discard{}, second.driver);
-    const HeldStream held{host_of(second.driver)};
+    const HeldStream held{second.driver};
     const std::string text = text_of<NotIdle>([&] { (void)saver.pause({.timeout = moment}); });
     CHECK(text == "tags \"kv\", \"weights\": the timeout expired while device 1 was busy; nothing has changed");
-    (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is not involved
+    (void)saver.pause("kv", {.timeout = 1min}); // the other device is not involved
 }
 
 TEST_CASE("devices: usage shows the others when one is lost") {
     const HostDriver lost{2_GiB, {.device = 1}};
     const FaultyDriver second{lost};
-    const Machine first{0};
+    const Checked first{0};
     MemorySaver saver{first.driver};
     (void)saver.arena("here").allocate(6_MiB);
     (void)saver.arena("there", Discard{}, second).allocate(10_MiB);
@@ -255,34 +249,31 @@ struct Meanwhile {
 };
 
 TEST_CASE("devices: a tag that comes to another device stays usable where it is, and may be dropped there meanwhile") {
-    for (const bool drops : {false, true}) {
-        CAPTURE(drops);
-        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-        std::function<void()> act = [&] {
-            CHECK(saver.arena("a").allocate(1_MiB) != nullptr);
-            if (drops) saver.drop("a");
-        };
-        (void)saver.arena("a", Meanwhile{&act});
-        const Arena there = saver.arena("a", Meanwhile{&act}, AnyDriver{HostDriver{64_MiB, {.device = 1}}});
-        CHECK(there.allocate(1_MiB) != nullptr);
-        CHECK(saver.usage().size() == (drops ? 1 : 2));
-        (void)saver.pause("a");
-        { const Use use = saver.use("a"); }
-        saver.drop("a");
-    }
+    const bool drops = either("dropped meanwhile", "kept");
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+    std::function<void()> act = [&] {
+        CHECK(saver.arena("a").allocate(1_MiB) != nullptr);
+        if (drops) saver.drop("a");
+    };
+    (void)saver.arena("a", Meanwhile{&act});
+    const Arena there = saver.arena("a", Meanwhile{&act}, AnyDriver{HostDriver{64_MiB, {.device = 1}}});
+    CHECK(there.allocate(1_MiB) != nullptr);
+    CHECK(saver.usage().size() == (drops ? 1 : 2));
+    (void)saver.pause("a");
+    (void)saver.use("a");
+    saver.drop("a");
 }
 
 TEST_CASE("devices: a tag that cannot come to another device is used where it is") {
     const Checked near{host_machine};
     const Checked far{host_machine, 1};
     MemorySaver saver{near.driver};
-    const Buffer<char> block{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
-    write_pattern(near.driver, block.data(), 1_MiB, 1);
+    const Filled block{near.driver, saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
     CHECK_THROWS_AS((void)saver.arena("a", HostBackup{.threads = 1}, far.driver, {.reserve = 600_MiB}), Error);
     saver.pause("a");
-    { const Use use = saver.use("a"); }
+    (void)saver.use("a");
     CHECK(row_of(saver, "a").state == "active");
-    CHECK(has_pattern(near.driver, block.data(), 1_MiB, 1));
+    CHECK(block.whole());
 }
 
 TEST_CASE("devices: a tag on two devices has one policy, and each device one driver") {

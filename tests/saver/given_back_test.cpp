@@ -2,6 +2,7 @@
 // thrown. Errors of backups name the tag.
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_given_back_test {
 using namespace test;
@@ -9,30 +10,24 @@ using D = MachineDriver;
 
 std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
 
-TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on_hosts) {
-    for (const bool paused : {false, true}) {
-        for (const auto& keeper : keepers()) {
-            CAPTURE(keeper.name);
-            CAPTURE(paused);
-            const Checked machine;
-            MemorySaver saver{machine.driver};
-            (void)saver.arena("weights", keeper.policy).allocate(1_MiB);
-            (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
-            (void)saver.pause();
-            if (!paused) (void)saver.resume();
-            machine.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
-            for (int i = 0; i < 2; ++i) {
-                const std::string text = text_of<DriverError>([&] { saver.close(); });
-                CHECK(contains(text, "release a backup's storage"));
-                CHECK(contains(text, "tag \""));
-            }
-            // Everything else has been released.
-            CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
-            machine.driver.heal();
-            saver.close();
-            CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
-        }
+TEST_CASE_FIXTURE(OnSaver, "`close` throws if a backup cannot be freed, and can be repeated" * on_hosts) {
+    std::vector<NamedPolicy> all = keepers();
+    for (std::size_t i = all.size(); i-- > 0;) all.push_back({all[i].name + ", resumed", all[i].policy});
+    const NamedPolicy keeper = each_of(all);
+    (void)saver.arena("weights", keeper.policy).allocate(1_MiB);
+    (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
+    (void)saver.pause();
+    if (keeper.name.ends_with("resumed")) (void)saver.resume();
+    machine.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+    for (int i = 0; i < 2; ++i) {
+        const std::string text = text_of<DriverError>([&] { saver.close(); });
+        CHECK((contains(text, "release a backup's storage") && contains(text, "tag \"")));
     }
+    // Everything else has been released.
+    CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
+    machine.driver.heal();
+    saver.close();
+    CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
 }
 
 TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_hosts) {
@@ -68,81 +63,60 @@ TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_
     }
 }
 
-TEST_CASE("errors of backups name the tag" * on_hosts) {
+TEST_CASE_FIXTURE(OnSaver, "errors of backups name the tag" * on_hosts) {
     struct Case {
+        const char* name; ///< a part of the text
         AnyPolicy policy;
         Call call;
-        StatusKind kind;
-        const char* part;
+        StatusKind kind = StatusKind::other;
     };
     const HostBackup pinned{.threads = 1};
     const StatusKind full = StatusKind::out_of_host_memory;
-    const StatusKind other = StatusKind::other;
-    for (const Case& one : {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 3.00 MiB)"},
-                            Case{pinned, Call::populate_host, full, "allocate host pages (tag \"cold\", "},
-                            Case{pinned, Call::copy_to_host, other, "save bytes (tag \"cold\", 3.00 MiB)"},
-                            Case{pageable(), Call::populate_host, full, "(tag \"cold\", 2.00 MiB)"},
-                            Case{pageable(), Call::copy_to_host, other, "copy bytes (tag \"cold\", "},
-                            Case{in_file(), Call::open_file, other, "open a backup file (tag \"cold\", in "},
-                            Case{in_file(), Call::allocate_file, other, "a backup file (tag \"cold\", 3.00 MiB in "},
-                            Case{in_file(), Call::write_file, other, "write bytes to the backup (tag \"cold\""},
-                            Case{in_file(), Call::map_host, full, "(tag \"cold\", 2.00 MiB)"}}) {
-        CAPTURE(one.part);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        void* const block = saver.arena("cold", one.policy).allocate(3_MiB);
-        machine.driver.fail({.call = one.call, .lasting = Lasting::onwards, .kind = one.kind});
-        const std::string text = text_of<Error>([&] { (void)saver.pause(); });
-        CAPTURE(text);
-        CHECK(contains(text, one.part));
-        CHECK(!contains(text, "at 0x0"));
-        machine.driver.heal();
-        const std::string none = text_of<Misuse>([&] { (void)saver.backup_view(block, 10); });
-        CAPTURE(none);
-        CHECK(contains(none, "backup_view(" + format_address(address_of(block)) +
-                                 ", 10 B) in tag \"cold\": this block has no complete backup"));
-        (void)saver.pause();
-        machine.driver.fail({.call = Call::copy_to_device, .lasting = Lasting::onwards});
-        CHECK(contains(text_of<DriverError>([&] { (void)saver.resume(); }), "tag \"cold\""));
-        machine.driver.heal();
-    }
+    const Case one = each_of<Case>({{"map host pages (tag \"cold\", 3.00 MiB)", pinned, Call::map_host, full},
+                                    {"allocate host pages (tag \"cold\", ", pinned, Call::populate_host, full},
+                                    {"save bytes (tag \"cold\", 3.00 MiB)", pinned, Call::copy_to_host},
+                                    {"(tag \"cold\", 2.00 MiB)", pageable(), Call::populate_host, full},
+                                    {"copy bytes (tag \"cold\", ", pageable(), Call::copy_to_host},
+                                    {"open a backup file (tag \"cold\", in ", in_file(), Call::open_file},
+                                    {"a backup file (tag \"cold\", 3.00 MiB in ", in_file(), Call::allocate_file},
+                                    {"write bytes to the backup (tag \"cold\"", in_file(), Call::write_file},
+                                    {"(tag \"cold\", 2.00 MiB) failed", in_file(), Call::map_host, full}});
+    void* const block = saver.arena("cold", one.policy).allocate(3_MiB);
+    machine.driver.fail({.call = one.call, .lasting = Lasting::onwards, .kind = one.kind});
+    const std::string text = text_of<Error>([&] { (void)saver.pause(); });
+    CHECK_MESSAGE((contains(text, one.name) && !contains(text, "at 0x0")), text);
+    machine.driver.heal();
+    check_says<Misuse>("backup_view(" + format_address(address_of(block)) +
+                           ", 10 B) in tag \"cold\": this block has no complete backup",
+                       [&] { (void)saver.backup_view(block, 10); });
+    (void)saver.pause();
+    machine.driver.fail({.call = Call::copy_to_device, .lasting = Lasting::onwards});
+    check_says<DriverError>("tag \"cold\"", [&] { (void)saver.resume(); });
+    machine.driver.heal();
 }
 
-TEST_CASE("no page is released under copies of a save ahead, or of a load, that nobody could wait for") {
-    for (const bool loads : {false, true}) {
-        for (const bool pauses : {false, true}) {
-            CAPTURE(loads);
-            CAPTURE(pauses);
-            const ModelFiles files;
-            const Checked machine{host_machine};
-            MemorySaver saver{machine.driver};
-            const Arena arena = saver.arena("a", loads ? AnyPolicy{FileSource{.threads = 1}}
-                                                       : AnyPolicy{HostBackup{.refresh = Refresh::once, .threads = 1}});
-            void* const block = arena.allocate(4_MiB);
-            const std::string path = files.put("source", ModelFiles::Bytes(4_MiB, 'x'));
-            CHECK(host_of(machine.driver).stall_copies(std::chrono::milliseconds{200}).ok());
-            const auto fail = [&] {
-                for (const Call call : {Call::wait, Call::query, Call::drain})
-                    machine.driver.fail({.call = call, .lasting = Lasting::onwards});
-            };
-            if (loads) {
-                fail();
-                CHECK_THROWS_AS(arena.load(block, 4_MiB, path, 0), DriverError);
-            } else {
-                Arrival saved = saver.save("a", {.order = already_idle});
-                fail();
-                CHECK_THROWS_AS(saved.wait(), DriverError);
-            }
-            machine.driver.heal();
-            if (pauses) {
-                (void)saver.pause("a", {.order = already_idle, .bytes = Discard{}});
-            } else {
-                arena.deallocate(block, already_idle);
-                CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
-            }
-            CHECK(host_of(machine.driver).violations().empty());
-            saver.close();
-        }
+TEST_CASE_FIXTURE(OnHost,
+                  "no page is released under copies of a save ahead, or of a load, that nobody could wait for") {
+    const std::string how = each_of<std::string>({"load, pause", "load, trim", "save, pause", "save, trim"});
+    const bool loads = how.starts_with("load");
+    const ModelFiles files;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("a", loads ? AnyPolicy{FileSource{.threads = 1}}
+                                               : AnyPolicy{HostBackup{.refresh = Refresh::once, .threads = 1}});
+    void* const block = arena.allocate(4_MiB);
+    const std::string path = files.put("source", ModelFiles::Bytes(4_MiB, 'x'));
+    CHECK(host_of(machine.driver).stall_copies(200ms).ok());
+    const Arrival saved = loads ? Arrival{} : saver.save("a", {.order = already_idle});
+    for (const Call call : {Call::wait, Call::query, Call::drain})
+        machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(loads ? arena.load(block, 4_MiB, path, 0) : saved.wait(), DriverError);
+    machine.driver.heal();
+    if (how.ends_with("pause")) {
+        (void)saver.pause("a", {.order = already_idle, .bytes = Discard{}});
+    } else {
+        arena.deallocate(block, already_idle);
+        CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
     }
+    CHECK(host_of(machine.driver).violations().empty());
 }
 } // namespace saver_given_back_test

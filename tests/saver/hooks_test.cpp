@@ -40,10 +40,8 @@ TEST_CASE_FIXTURE(OnMachine, "a hook ends with its handle, which another hook ma
     late.reset(); // after its saver: a no-op
 }
 
-TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and only then" * on_machines) {
-    const Checked machine;
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink()}};
+TEST_CASE_FIXTURE(OnTold,
+                  "after_failed_pause runs if a pause fails or does not take place, and only then" * on_machines) {
     const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
     std::vector<std::string> failed;
@@ -53,13 +51,16 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
         throw std::runtime_error{"not even this"};
     });
     const auto taken = [&] { return std::exchange(failed, {}); };
+    const auto cannot_save = [&](const std::function<void()>& act) {
+        machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS(act(), Error);
+        machine.driver.heal();
+    };
     using Names = std::vector<std::string>;
 
     pause_and_resume(saver);
     CHECK(taken().empty());
-    machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
-    CHECK_THROWS_AS(saver.pause("b"), Error);
-    machine.driver.heal();
+    cannot_save([&] { saver.pause("b"); });
     CHECK(taken() == Names{"b"});
     CHECK(told.texts() == Names{"not even this"}); // the failure itself is reported to the program
     {
@@ -70,9 +71,7 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
         CHECK(taken() == Names{"a"});
     }
     saver.pause("b");
-    machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
-    CHECK_THROWS_AS(saver.exchange("a", "b"), Error);
-    machine.driver.heal();
+    cannot_save([&] { saver.exchange("a", "b"); });
     CHECK(taken() == Names{"a"});
     saver.resume();
     CHECK(saver.reclaim(2_MiB).evicted_bytes == 2_MiB);
@@ -85,20 +84,19 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
 TEST_CASE_FIXTURE(OnSaver, "after-hooks all run, then the first exception is thrown, the state remains" * on_machines) {
     (void)saver.arena("tag").allocate(2_MiB);
     std::vector<int> ran;
-    const Hook one = saver.after_pause([&](PauseEvent&) {
-        ran.push_back(1);
-        throw std::runtime_error{"first"};
-    });
-    const Hook two = saver.after_pause([&](PauseEvent&) {
-        ran.push_back(2);
-        throw std::logic_error{"second"};
-    });
-    const Hook three = saver.after_pause([&](PauseEvent&) { ran.push_back(3); });
+    const auto note = [&](int number) {
+        return [&ran, number](PauseEvent&) {
+            ran.push_back(number);
+            if (number == 1) throw std::runtime_error{"first"};
+            if (number == 2) throw std::logic_error{"second"};
+        };
+    };
+    const Hook hooks[] = {saver.after_pause(note(1)), saver.after_pause(note(2)), saver.after_pause(note(3))};
     CHECK_THROWS_WITH_AS((void)saver.pause(), "first", std::runtime_error);
     CHECK(ran == std::vector<int>{1, 2, 3});
     CHECK(row_of(saver, "tag").state == "paused");
     CHECK(machine.driver.handle_bytes() == 0);
-    const Hook four = saver.after_resume([&](ResumeEvent&) { throw 1; });
+    const Hook last = saver.after_resume([&](ResumeEvent&) { throw 1; });
     CHECK_THROWS_AS((void)saver.resume(), int);
     CHECK(row_of(saver, "tag").state == "active");
 }
@@ -106,14 +104,7 @@ TEST_CASE_FIXTURE(OnSaver, "after-hooks all run, then the first exception is thr
 TEST_CASE_FIXTURE(OnSaver, "an after-hook without host memory: the exception says what was done before" * on_machines) {
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("other").allocate(2_MiB);
-    const auto rows_of = [&](auto&& operate) {
-        try {
-            operate();
-        } catch (const OutOfHostMemory& error) {
-            return error.report().tags.size();
-        }
-        return std::size_t{0};
-    };
+    const auto rows_of = [&](auto&& operate) { return thrown<OutOfHostMemory>(operate).report().tags.size(); };
     const Hook one = saver.after_pause([](PauseEvent&) { throw std::bad_alloc{}; });
     const Hook two = saver.after_resume([](ResumeEvent&) { throw std::bad_alloc{}; });
     CHECK(rows_of([&] { (void)saver.pause("tag"); }) == 1);

@@ -74,24 +74,21 @@ TEST_CASE("a block freed during a pause with a policy of its own leaves no backu
 }
 
 TEST_CASE("calls without room obey their limits while another tag's pause waits for the program's work") {
-    CHECK(gives_up([](Waiting& w) { (void)w.saver.resume(Tags{"b"}, {.room_within = 50ms}); }));
-    CHECK(gives_up([](Waiting& w) { (void)w.saver.resume_async(Tags{"b"}, {.room_within = 50ms}); }));
-    CHECK(gives_up([](Waiting& w) { (void)w.saver.use(Tags{"b"}); }));
-    CHECK(gives_up([](Waiting& w) { (void)w.b.allocate(12_MiB); }));
-    CHECK(gives_up([](Waiting& w) {
-        Elastic elastic = w.saver.arena("d", HostBackup{.threads = 1}).elastic(16_MiB, {.granularity = 64_KiB});
-        elastic.commit(0, 12_MiB);
-    }));
-    CHECK(gives_up([](Waiting& w) {
-        WorkspacePool pool{w.saver.arena("d", HostBackup{.threads = 1})};
-        (void)pool.get("x", 12_MiB);
-    }));
-    CHECK(gives_up(
-        [](Waiting& w) {
-            (void)w.saver.arena("d", HostBackup{.threads = 1}).allocate(1_MiB);
-            (void)w.saver.exchange(Tags{"d"}, Tags{"b"}, {.order = already_idle, .timeout = 50ms, .room_within = 50ms});
-        },
-        true));
+    const HostBackup policy{.threads = 1};
+    const std::function<void(Waiting&)> calls[] = {
+        [](Waiting& w) { (void)w.saver.resume(Tags{"b"}, {.room_within = 50ms}); },
+        [](Waiting& w) { (void)w.saver.resume_async(Tags{"b"}, {.room_within = 50ms}); },
+        [](Waiting& w) { (void)w.saver.use(Tags{"b"}); },
+        [](Waiting& w) { (void)w.b.allocate(12_MiB); },
+        [&](Waiting& w) { w.saver.arena("d", policy).elastic(16_MiB, {.granularity = 64_KiB}).commit(0, 12_MiB); },
+        [&](Waiting& w) { (void)WorkspacePool{w.saver.arena("d", policy)}.get("x", 12_MiB); },
+    };
+    for (const auto& call : calls) CHECK(gives_up(call));
+    const auto exchange = [&](Waiting& w) {
+        (void)w.saver.arena("d", policy).allocate(1_MiB);
+        (void)w.saver.exchange(Tags{"d"}, Tags{"b"}, {.order = already_idle, .timeout = 50ms, .room_within = 50ms});
+    };
+    CHECK(gives_up(exchange, true));
 }
 
 TEST_CASE("pages are not unmapped under copies that could not be waited for") {

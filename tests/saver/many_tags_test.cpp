@@ -1,5 +1,5 @@
 // Operations over several tags: their turns, lists of them, and the cost of tags that hold nothing.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 #include <time.h>
 
@@ -52,25 +52,23 @@ struct Slow {
 };
 
 TEST_CASE("many tags: who waits for another thread to make a tag gets that one, or makes it if that fails") {
-    for (const bool fails : {false, true}) {
-        CAPTURE(fails);
-        std::atomic<bool> begun{false};
-        std::atomic<bool> held{true};
-        MemorySaver saver{HostDriver{64_MiB}};
-        Doing makes{[&] { (void)saver.arena("a", Slow{&begun, &held, fails}); }};
-        while (!begun) std::this_thread::yield();
-        Doing waits{[&] {
-            const Arena arena = fails ? saver.arena("a", HostBackup{}) : saver.arena("a");
-            saver.deallocate(arena.allocate(1_MiB));
-        }};
-        std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits now
-        CHECK(!waits.over());
-        held = false;
-        if (fails) CHECK_THROWS_AS(makes.join(), std::runtime_error);
-        if (!fails) makes.join();
-        waits.join();
-        CHECK(saver.arena("a").usage().policy == (fails ? "host" : "slow"));
-    }
+    const bool fails = either("fails", "succeeds");
+    std::atomic<bool> begun{false};
+    std::atomic<bool> held{true};
+    MemorySaver saver{HostDriver{64_MiB}};
+    Doing makes{[&] { (void)saver.arena("a", Slow{&begun, &held, fails}); }};
+    while (!begun) std::this_thread::yield();
+    Doing waits{[&] {
+        const Arena arena = fails ? saver.arena("a", HostBackup{}) : saver.arena("a");
+        saver.deallocate(arena.allocate(1_MiB));
+    }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits now
+    CHECK(!waits.over());
+    held = false;
+    if (fails) CHECK_THROWS_AS(makes.join(), std::runtime_error);
+    if (!fails) makes.join();
+    waits.join();
+    CHECK(saver.arena("a").usage().policy == (fails ? "host" : "slow"));
 }
 
 TEST_CASE("many tags: lists for every operation on tags") {

@@ -1,5 +1,5 @@
 // Functions of the program that end the object that calls them, and hooks that change their event.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_own_handle_test {
 using namespace test;
@@ -20,68 +20,52 @@ struct OfACard {
     void cycle() { pause_and_resume(saver, "a"); }
 };
 
-TEST_CASE("own handle: a registration that ends itself in its function is called once, and ends") {
-    enum class By { pause, end, destructor, renew };
-    enum class How { end, assign, destroy };
-    for (const By by : {By::pause, By::end, By::destructor, By::renew}) {
-        for (const How how : {How::end, How::assign, How::destroy}) {
-            for (const bool throws : {false, true}) {
-                CAPTURE(static_cast<int>(by));
-                CAPTURE(static_cast<int>(how));
-                CAPTURE(throws);
-                OfACard f;
-                std::optional<Registration> own;
-                Registration* at = nullptr; // in `own`, also while that is being destroyed
-                int registered = 0;
-                int deregistered = 0;
-                int depth = 0;
-                bool ends = by != By::renew;
-                const auto end_itself = [&] {
-                    REQUIRE(++depth < 3);
-                    if (ends && how == How::end) at->end();
-                    if (ends && how == How::assign) *at = Registration{};
-                    if (ends && how == How::destroy) own.reset();
-                    --depth;
-                };
-                const auto fail = [&](bool now) {
-                    if (now && throws) throw std::runtime_error{"no card"};
-                };
-                own = f.regs.add(f.block, 4096,
-                                 card(
-                                     [&] {
-                                         if (++registered == 2) end_itself();
-                                         fail(registered == 2);
-                                     },
-                                     [&] {
-                                         ++deregistered;
-                                         if (by != By::renew) end_itself();
-                                         fail(by != By::renew);
-                                     }));
-                at = &*own;
-                const auto act = [&] {
-                    if (by == By::pause) (void)f.saver.pause("a");
-                    if (by == By::end) own->end();
-                    if (by == By::destructor) own.reset();
-                    if (by != By::renew) return;
-                    (void)f.saver.pause("a");
-                    ends = true;
-                    (void)f.saver.resume("a");
-                };
-                if (throws && by != By::destructor) {
-                    CHECK_THROWS_AS(act(), std::runtime_error);
-                } else {
-                    act();
-                }
-                // One that was registered anew while it ended is deregistered.
-                CHECK(deregistered == (by == By::renew && !throws ? 2 : 1));
-                if (own) CHECK_FALSE(own->registered());
-                own.reset();
-                const int before = deregistered;
-                f.cycle(); // it has ended: not called again, and no pause is in progress for it
-                CHECK(deregistered == before);
-                CHECK(registered <= 2);
-            }
-        }
+TEST_CASE_FIXTURE(OfACard, "own handle: a registration that ends itself in its function is called once, and ends") {
+    const std::string by = each_of<std::string>({"pause", "end", "destructor", "renew"});
+    const bool renewed = by == "renew";
+    for (const std::string how : {"end", "assign", "destroy", "end, throws", "assign, throws", "destroy, throws"}) {
+        CAPTURE(how);
+        const bool throws = contains(how, "throws");
+        std::optional<Registration> own;
+        Registration* at = nullptr; // in `own`, also while that is being destroyed
+        int registered = 0;
+        int deregistered = 0;
+        int depth = 0;
+        bool ends = !renewed;
+        const auto end_itself = [&] {
+            REQUIRE(++depth < 3);
+            if (ends && how.starts_with("end")) at->end();
+            if (ends && how.starts_with("assign")) *at = Registration{};
+            if (ends && how.starts_with("destroy")) own.reset();
+            --depth;
+            if (throws) throw std::runtime_error{"no card"};
+        };
+        const auto on_register = [&] {
+            if (++registered == 2) end_itself();
+        };
+        const auto on_deregister = [&] {
+            ++deregistered;
+            if (!renewed) end_itself();
+        };
+        own = regs.add(block, 4096, card(on_register, on_deregister));
+        at = &*own;
+        const auto act = [&] {
+            if (by == "end") own->end();
+            if (by == "destructor") own.reset();
+            if (by == "pause" || renewed) (void)saver.pause("a");
+            ends = true;
+            if (renewed) (void)saver.resume("a");
+        };
+        if (throws && by != "destructor") CHECK_THROWS_AS(act(), std::runtime_error);
+        if (!throws || by == "destructor") act();
+        // One that was registered anew while it ended is deregistered.
+        CHECK(deregistered == (renewed && !throws ? 2 : 1));
+        if (own) CHECK_FALSE(own->registered());
+        own.reset();
+        const int before = deregistered;
+        cycle(); // it has ended: not called again, and no pause is in progress for it
+        CHECK(deregistered == before);
+        CHECK(registered <= 2);
     }
 }
 
@@ -129,24 +113,20 @@ TEST_CASE("own handle: a hook may end itself, of each kind") {
     for (const int each : calls) CHECK(each == 1);
 }
 
-TEST_CASE("own handle: an after_resume hook may end the arrival that runs it") {
-    for (int how = 0; how < 3; ++how) {
-        CAPTURE(how);
-        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-        (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
-        (void)saver.pause("a");
-        std::optional<Arrival> own;
-        int calls = 0;
-        const Hook hook = saver.after_resume([&](ResumeEvent&) {
-            ++calls;
-            own.reset();
-        });
-        own = saver.resume_async("a");
-        if (how == 0) own->wait();
-        if (how == 1) CHECK(own->report().tags.size() == 1);
-        if (how == 2) own.reset();
-        CHECK(calls == 1);
-    }
+TEST_CASE_FIXTURE(OfACard, "own handle: an after_resume hook may end the arrival that runs it") {
+    const std::string how = each_of<std::string>({"wait", "report", "destructor"});
+    (void)saver.pause("a");
+    std::optional<Arrival> own;
+    int calls = 0;
+    const Hook hook = saver.after_resume([&](ResumeEvent&) {
+        ++calls;
+        own.reset();
+    });
+    own = saver.resume_async("a");
+    if (how == "wait") own->wait();
+    if (how == "report") CHECK(own->report().tags.size() == 1);
+    if (how == "destructor") own.reset();
+    CHECK(calls == 1);
 }
 
 TEST_CASE("own handle: hooks see copies of the event, whatever others do to theirs") {
@@ -154,7 +134,6 @@ TEST_CASE("own handle: hooks see copies of the event, whatever others do to thei
     for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_MiB);
     const Tags ab{"a", "b"};
     std::string seen;
-    std::vector<Hook> hooks;
     const auto spoil = [](auto& event) {
         event.tags.assign(1, "nonsense");
         event.report = Report{};
@@ -167,16 +146,13 @@ TEST_CASE("own handle: hooks see copies of the event, whatever others do to thei
             CHECK(event.report.tags.empty() != reports);
         };
     };
-    hooks.push_back(saver.before_pause(spoil));
-    hooks.push_back(saver.before_pause(look("pausing:", false)));
-    hooks.push_back(saver.after_pause(spoil));
-    hooks.push_back(saver.after_pause(look("paused:", true)));
-    hooks.push_back(saver.before_resume(spoil));
-    hooks.push_back(saver.before_resume(look("resuming:", false)));
-    hooks.push_back(saver.after_resume(spoil));
-    hooks.push_back(saver.after_resume(look("resumed:", true)));
-    hooks.push_back(saver.after_failed_pause(spoil));
-    hooks.push_back(saver.after_failed_pause(look("failed:", false)));
+    const Hook hooks[] = {
+        saver.before_pause(spoil),       saver.before_pause(look("pausing:", false)),
+        saver.after_pause(spoil),        saver.after_pause(look("paused:", true)),
+        saver.before_resume(spoil),      saver.before_resume(look("resuming:", false)),
+        saver.after_resume(spoil),       saver.after_resume(look("resumed:", true)),
+        saver.after_failed_pause(spoil), saver.after_failed_pause(look("failed:", false)),
+    };
     const auto taken = [&] { return std::exchange(seen, {}); };
     CHECK(saver.pause(ab).released_bytes != 0);
     CHECK(taken() == "pausing:ab paused:ab ");

@@ -73,19 +73,13 @@ TEST_CASE_FIXTURE(OnHost, "a block that a graph keeps is counted as memory, not 
 }
 
 TEST_CASE_FIXTURE(OnMachine, "plain memory that only a graph keeps has a row in the saver's usage") {
-    const HostDriver host = host_of(machine.driver);
-    const OwnStream stream{host};
+    const OwnStream stream{machine.driver};
     {
         MemorySaver saver{machine.driver};
-        void* block = nullptr;
-        {
-            const auto outside = saver.outside();
-            block = saver.allocate(64_MiB);
-        }
+        void* const block = saver.outside().allocate(64_MiB);
         const Graph graph = capture(saver, "graph", stream, [&] { saver.deallocate(block); });
-        const Usage usage = saver.usage();
         std::size_t kept = 0;
-        for (const ArenaUsage& row : usage) kept += row.state == "plain" ? row.mapped_bytes : 0;
+        for (const ArenaUsage& row : saver.usage()) kept += row.state == "plain" ? row.mapped_bytes : 0;
         CHECK(kept == 64_MiB);
         CHECK(machine.driver.plain_bytes() == 64_MiB);
     }
@@ -94,14 +88,14 @@ TEST_CASE_FIXTURE(OnMachine, "plain memory that only a graph keeps has a row in 
 
 TEST_CASE("plain memory that cannot be freed in the end is reported") {
     const MachineDriver driver{HostDriver{1_GiB}};
-    std::vector<Event> told;
+    Told told;
     {
-        MemorySaver saver{driver, {.enabled = false, .events = [&](const Event& event) { told.push_back(event); }}};
+        MemorySaver saver{driver, {.enabled = false, .events = told.sink()}};
         (void)saver.arena("plain").allocate(1_MiB);
         driver.fail({.call = Call::free_plain, .lasting = Lasting::onwards}); // not tried forever
     }
-    REQUIRE(told.size() == 1);
-    CHECK(told[0].kind == EventKind::ignored);
-    CHECK(told[0].tag == "plain");
+    REQUIRE(told.all().size() == 1);
+    CHECK(told.all()[0].kind == EventKind::ignored);
+    CHECK(told.all()[0].tag == "plain");
 }
 } // namespace saver_plain_arena_test

@@ -41,27 +41,25 @@ TEST_CASE_FIXTURE(OnSaver, "a region belongs to its thread" * on_machines) {
     CHECK(row_of(saver, "there").used_bytes == 2_MiB);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "regions that end out of order do not disturb the others" * on_machines) {
-    Told events;
-    MemorySaver saver{machine.driver, {.events = events.sink()}};
+TEST_CASE_FIXTURE(OnTold, "regions that end out of order do not disturb the others" * on_machines) {
     std::unique_ptr<Region> first{new Region(saver.region("first"))};
     std::unique_ptr<Region> second{new Region(saver.region("second"))};
     std::unique_ptr<Region> third{new Region(saver.region("third"))};
     first.reset();
-    std::vector<Event> told = events.of(EventKind::ignored);
-    REQUIRE(told.size() == 1);
-    CHECK(contains(told[0].text, "order"));
-    CHECK(told[0].tag == "first");
+    std::vector<Event> events = told.of(EventKind::ignored);
+    REQUIRE(events.size() == 1);
+    CHECK(contains(events[0].text, "order"));
+    CHECK(events[0].tag == "first");
     (void)saver.allocate(1_MiB);
     third.reset();
     (void)saver.allocate(2_MiB);
     CHECK(row_of(saver, "third").used_bytes == 1_MiB);
     CHECK(row_of(saver, "second").used_bytes == 2_MiB);
     std::thread{[&] { second.reset(); }}.join();
-    told = events.all();
-    REQUIRE(told.size() == 2);
-    CHECK(told[1].tag == "second");
-    CHECK(told[1].device == machine.driver.device());
+    events = told.all();
+    REQUIRE(events.size() == 2);
+    CHECK(events[1].tag == "second");
+    CHECK(events[1].device == machine.driver.device());
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 } // namespace saver_region_test

@@ -1,6 +1,6 @@
 // Relative paths are those of the working directory in which they are given.
 #include "memsaver/backup/verified.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_relative_paths_test {
 using namespace test;
@@ -31,32 +31,28 @@ void write_file(const fs::path& path, char fill) { std::ofstream{path, std::ios:
 }
 
 TEST_CASE("relative paths: a loaded file is found after the working directory has changed") {
-    for (int way = 0; way < 3; ++way) {
-        CAPTURE(way);
-        const Directories in;
-        write_file("weights.bin", 'x');
-        const HostDriver driver{64_MiB};
-        MemorySaver<> saver{AnyDriver{driver}};
-        const Arena model = saver.arena("model", FileSource{.threads = 1});
-        void* const block = model.allocate(bytes);
-        if (way == 0) model.load(block, bytes, "weights.bin");
-        if (way == 1) saver.load(block, bytes, "./weights.bin");
-        if (way == 2) saver.load(block, bytes, "../first/weights.bin");
-        CHECK(model.usage().backed_up_bytes == 0);
-        in.go("second");
-        write_file("weights.bin", 'y'); // another file of the same name
-        (void)saver.pause();
-        CHECK(model.usage().backed_up_bytes == 0); // the pause finds it unchanged too
-        (void)saver.resume();
-        CHECK(all(block, 'x'));
-        (void)saver.pause();
-        fs::remove(in.path("first") / "weights.bin");
-        const std::string text = text_of<Error>([&] { (void)saver.resume(); });
-        CHECK(contains(text, (fs::canonical(in.path("first")) / "").string().substr(0, 8)));
-        CHECK(contains(text, "first"));
-        write_file(in.path("first") / "weights.bin", 'x');
-        saver.close();
-    }
+    const std::string path = each_of<std::string>({"weights.bin", "./weights.bin", "../first/weights.bin"});
+    const Directories in;
+    write_file("weights.bin", 'x');
+    const HostDriver driver{64_MiB};
+    MemorySaver<> saver{AnyDriver{driver}};
+    const Arena model = saver.arena("model", FileSource{.threads = 1});
+    void* const block = model.allocate(bytes);
+    path == "weights.bin" ? model.load(block, bytes, path) : saver.load(block, bytes, path);
+    CHECK(model.usage().backed_up_bytes == 0);
+    in.go("second");
+    write_file("weights.bin", 'y'); // another file of the same name
+    (void)saver.pause();
+    CHECK(model.usage().backed_up_bytes == 0); // the pause finds it unchanged too
+    (void)saver.resume();
+    CHECK(all(block, 'x'));
+    (void)saver.pause();
+    fs::remove(in.path("first") / "weights.bin");
+    const std::string text = text_of<Error>([&] { (void)saver.resume(); });
+    CHECK(contains(text, (fs::canonical(in.path("first")) / "").string().substr(0, 8)));
+    CHECK(contains(text, "first"));
+    write_file(in.path("first") / "weights.bin", 'x');
+    saver.close();
 }
 
 TEST_CASE("relative paths: a file that a TaggedArena loaded is found after the working directory has changed") {

@@ -1,9 +1,6 @@
 // OutOfMemory is thrown only if live memory is in the way: before that, freed blocks of any tag, unused pages and
 // memory freed by the program's callback are used, and the device is waited for once if they need it.
-#include "support/folder.hpp"
-#include "support/machines.hpp"
-
-#include <fstream>
+#include "support/each_of.hpp"
 
 namespace saver_room_test {
 using namespace test;
@@ -13,40 +10,36 @@ constexpr std::size_t most = 40_MiB; // more than half, so that two do not fit
 
 /// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
 TEST_CASE("room: freed memory that another thread's operation holds while it runs is waited for") {
-    for (const std::string wants :
-         {"another tag", "the same tag", "a resume", "a workspace", "plain memory", "beside an arrival"}) {
-        CAPTURE(wants);
-        const FaultyDriver driver{HostDriver{all}};
-        MemorySaver saver{driver};
-        const std::size_t capacity = wants == "the same tag" ? 50_MiB : 0;
-        const Arena arena = saver.arena("away", HostBackup{}, ArenaOptions{.capacity = capacity});
-        const Buffer<char> kept{arena, 1_MiB};
-        const Buffer<char> paused{saver.arena("paused"), 20_MiB};
-        (void)saver.pause();
-        { const Buffer<char> freed{arena, most}; }
-        const HeldLane lane{driver, Direction::in};
-        Doing resuming{[&] {
-            if (wants != "beside an arrival") return (void)saver.resume("away");
-            saver.resume_async("away").wait();
-        }};
-        while (driver.calls(Call::copy_to_device) == 0)
-            std::this_thread::yield(); // it has its pages, and waits for bytes
-        Doing ending{[&] {
-            std::this_thread::sleep_for(50ms);
-            lane.let_go();
-        }};
-        if (wants == "another tag" || wants == "beside an arrival")
-            CHECK_NOTHROW((void)saver.arena("b").allocate(most));
-        if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
-        if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
-        if (wants == "plain memory") CHECK_NOTHROW((void)saver.outside().allocate(most));
-        if (wants == "a workspace") {
-            WorkspacePool pool{saver.arena("w"), {.cap = most}};
-            CHECK_NOTHROW((void)pool.get("w", most));
-        }
-        ending.join();
-        resuming.join();
+    const std::string wants = each_of<std::string>(
+        {"another tag", "the same tag", "a resume", "a workspace", "plain memory", "beside an arrival"});
+    const FaultyDriver driver{HostDriver{all}};
+    MemorySaver saver{driver};
+    const std::size_t capacity = wants == "the same tag" ? 50_MiB : 0;
+    const Arena arena = saver.arena("away", HostBackup{}, ArenaOptions{.capacity = capacity});
+    const Buffer<char> kept{arena, 1_MiB};
+    const Buffer<char> paused{saver.arena("paused"), 20_MiB};
+    (void)saver.pause();
+    { const Buffer<char> freed{arena, most}; }
+    const HeldLane lane{driver, Direction::in};
+    Doing resuming{[&] {
+        if (wants != "beside an arrival") return (void)saver.resume("away");
+        saver.resume_async("away").wait();
+    }};
+    while (driver.calls(Call::copy_to_device) == 0) std::this_thread::yield(); // it has its pages, and waits for bytes
+    Doing ending{[&] {
+        std::this_thread::sleep_for(50ms);
+        lane.let_go();
+    }};
+    if (wants == "another tag" || wants == "beside an arrival") CHECK_NOTHROW((void)saver.arena("b").allocate(most));
+    if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
+    if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
+    if (wants == "plain memory") CHECK_NOTHROW((void)saver.outside().allocate(most));
+    if (wants == "a workspace") {
+        WorkspacePool pool{saver.arena("w"), {.cap = most}};
+        CHECK_NOTHROW((void)pool.get("w", most));
     }
+    ending.join();
+    resuming.join();
 }
 
 /// The call waits for nothing of the program's any more.
@@ -79,19 +72,16 @@ TEST_CASE("room: a tag's memory is waited for while a call of another thread has
 
 TEST_CASE("room: a hopeless request does not wait for a device that would free nothing") {
     const HostDriver driver{all};
-    const OwnStream stream{driver};
-    {
-        MemorySaver saver{driver};
-        const Buffer<char> lives{saver.arena("a"), most};
-        Buffer<char> used{saver.arena("a"), 1_MiB};
-        REQUIRE(driver.hold(stream).ok());
-        REQUIRE(driver.fill(address_of(used.data()), 1, 1_MiB, stream).ok());
-        CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
-        used.reset(stream);
-        const Buffer<char> again{saver.arena("a"), 1_MiB, stream}; // the same block: nothing waits any more
-        CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
-        REQUIRE(driver.let_go(stream).ok());
-    }
+    const HeldStream stream{driver};
+    MemorySaver saver{driver};
+    const Buffer<char> lives{saver.arena("a"), most};
+    Buffer<char> used{saver.arena("a"), 1_MiB};
+    REQUIRE(driver.fill(address_of(used.data()), 1, 1_MiB, stream.get()).ok());
+    CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
+    used.reset(stream.get());
+    const Buffer<char> again{saver.arena("a"), 1_MiB, stream.get()}; // the same block: nothing waits any more
+    CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
+    stream.let_go();
 }
 
 static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");
@@ -126,15 +116,11 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
 
 TEST_CASE("room: when several tags are resumed, NoRoom names none, and the owners of none of them are asked") {
     std::vector<std::string> named;
-    MemorySaver saver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
-                          named.push_back(need.tag);
-                          return false;
-                      }}};
+    const auto on_no_room = [&](const NoRoom& need) { return named.push_back(need.tag), false; };
+    MemorySaver saver{HostDriver{all}, {.on_no_room = on_no_room}};
     int asked = 0;
-    Elastic kv = saver.arena("kv").elastic(1_GiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t) {
-                                                       asked += 1;
-                                                       return std::size_t{0};
-                                                   }});
+    const auto refuse = [&](std::size_t) { return asked += 1, std::size_t{0}; };
+    Elastic kv = saver.arena("kv").elastic(1_GiB, {.granularity = 2_MiB, .on_reclaim = refuse});
     kv.commit(0, 20_MiB);
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 20_MiB};
     const Buffer<char> here{saver.arena("here"), 2_MiB};
@@ -158,10 +144,8 @@ TEST_CASE("room: when several tags are resumed, NoRoom names none, and the owner
 TEST_CASE("room: a margin that is set while a tag is being made is that tag's") {
     MemorySaver<>* known = nullptr;
     unsigned asked = 0;
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.margin = 32_MiB, .on_no_room = [&](const NoRoom&) {
-                                                            known->set_margin(0);
-                                                            return asked++ == 0;
-                                                        }}};
+    const auto on_no_room = [&](const NoRoom&) { return known->set_margin(0), asked++ == 0; };
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.margin = 32_MiB, .on_no_room = on_no_room}};
     known = &saver;
     CHECK(saver.arena("a", Discard{}, {.reserve = 48_MiB}).usage().mapped_bytes == 48_MiB);
     CHECK(asked == 1);
@@ -181,12 +165,8 @@ TEST_CASE("room: what an earlier try resumed is in the report of a resume, or of
             (void)saver.arena("b", HostBackup{.threads = 1}).allocate(1_KiB);
             const std::size_t bytes = saver.pause().released_bytes;
             driver.fail({.call = Call::wait, .nth = nth, .lasting = lasting, .kind = StatusKind::out_of_memory});
-            Report report;
-            try {
-                report = saver.resume();
-            } catch (const OutOfMemory& error) {
-                report = error.report();
-            }
+            const Report report =
+                lasting == Lasting::once ? saver.resume() : thrown<OutOfMemory>([&] { (void)saver.resume(); }).report();
             driver.heal();
             CHECK(asked == (lasting == Lasting::once ? 1 : 2));
             const Report rest = saver.resume();

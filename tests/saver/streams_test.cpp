@@ -1,5 +1,5 @@
 // A program that runs ahead of its device allocates and frees with a stream: which blocks it gets again.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 #include <latch>
 
@@ -8,37 +8,35 @@ using namespace test;
 using Machine = MachineDriver;
 
 TEST_CASE("streams: blocks that any thread freed with a stream serve that stream again before the arena grows") {
-    for (const std::size_t bytes : {std::size_t{64_KiB}, std::size_t{3_MiB}}) {
-        CAPTURE(bytes);
-        const Machine driver{HostDriver{1_GiB}};
-        MemorySaver saver{driver};
-        const Arena arena = saver.arena("a");
-        const HeldStream busy{driver};
-        const HeldStream other{driver};
-        constexpr std::size_t threads = 8; // each has its own shard, unless ids collide
-        const auto take = [&](std::size_t count) {
-            std::vector<void*> blocks(count);
-            for (void*& block : blocks) block = arena.allocate(bytes, busy.get());
-            return blocks;
-        };
-        const auto give = [&](const std::vector<void*>& blocks) {
-            for (void* const block : blocks) arena.deallocate(block, busy.get());
-        };
-        std::latch all{threads};
-        Threads{threads,
-                [&](std::size_t) {
-                    const std::vector<void*> blocks = take(4_MiB / bytes);
-                    all.arrive_and_wait();
-                    give(blocks);
-                }}
-            .join();
-        const std::size_t mapped = arena.usage().mapped_bytes;
-        const std::vector<void*> taken = take(threads * (4_MiB / bytes));
-        CHECK(arena.usage().mapped_bytes == mapped);
-        give(taken);
-        void* const elsewhere = arena.allocate(bytes, other.get()); // its work may run before the busy stream's
-        CHECK(std::count(taken.begin(), taken.end(), elsewhere) == 0);
-    }
+    const std::size_t bytes = each_of({std::size_t{64_KiB}, std::size_t{3_MiB}});
+    const Machine driver{HostDriver{1_GiB}};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("a");
+    const HeldStream busy{driver};
+    const HeldStream other{driver};
+    constexpr std::size_t threads = 8; // each has its own shard, unless ids collide
+    const auto take = [&](std::size_t count) {
+        std::vector<void*> blocks(count);
+        for (void*& block : blocks) block = arena.allocate(bytes, busy.get());
+        return blocks;
+    };
+    const auto give = [&](const std::vector<void*>& blocks) {
+        for (void* const block : blocks) arena.deallocate(block, busy.get());
+    };
+    std::latch all{threads};
+    Threads{threads,
+            [&](std::size_t) {
+                const std::vector<void*> blocks = take(4_MiB / bytes);
+                all.arrive_and_wait();
+                give(blocks);
+            }}
+        .join();
+    const std::size_t mapped = arena.usage().mapped_bytes;
+    const std::vector<void*> taken = take(threads * (4_MiB / bytes));
+    CHECK(arena.usage().mapped_bytes == mapped);
+    give(taken);
+    void* const elsewhere = arena.allocate(bytes, other.get()); // its work may run before the busy stream's
+    CHECK(std::count(taken.begin(), taken.end(), elsewhere) == 0);
 }
 
 TEST_CASE("streams: a graph's block is not one that eager work of the captured stream may still touch") {
@@ -163,9 +161,8 @@ TEST_CASE("streams: blocks freed with the default stream while others capture ar
     CHECK(saver.owns(arena.allocate(200_MiB)));
 }
 
-TEST_CASE("streams: a block that is freed during a resume which fails is gone at once, as it is paused again") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver,
+                  "streams: a block that is freed during a resume which fails is gone at once, as it is paused again") {
     const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
     const Buffer<char> kept{arena, 4_MiB};
     void* const freed = arena.allocate(4_MiB);

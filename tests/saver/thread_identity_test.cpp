@@ -24,9 +24,8 @@ bool on_one_id(const std::function<void()>& first, const std::function<void()>& 
 }
 
 TEST_CASE("thread identity: a region that a thread left open is no region of a later thread with its id") {
-    std::vector<Event> events;
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
-                        {.events = [&](const Event& event) { events.push_back(event); }}};
+    Told told;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.events = told.sink()}};
     std::unique_ptr<Region> kept;
     std::string opener;
     on_one_id(
@@ -42,24 +41,24 @@ TEST_CASE("thread identity: a region that a thread left open is no region of a l
             (void)saver.allocate(1_MiB);
         });
     CHECK(row_of(saver, "init").used_bytes == 0);
-    CHECK(events.empty()); // the later thread's region ended in order
+    CHECK(told.all().empty()); // the later thread's region ended in order
     kept.reset();
+    const std::vector<Event> events = told.all();
     REQUIRE(events.size() == 1);
     CHECK(events[0].kind == EventKind::ignored);
     CHECK(events[0].tag == "init");
-    CHECK(contains(events[0].text, "another thread"));
-    CHECK(contains(events[0].text, opener + ", which has ended"));
+    for (const std::string& part : {std::string{"another thread"}, opener + ", which has ended"})
+        CHECK(contains(events[0].text, part));
 }
 
 TEST_CASE("thread identity: a region that ends on a later thread with the id of its opener is reported") {
-    std::vector<std::string> texts;
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
-                        {.events = [&](const Event& event) { texts.push_back(event.text); }}};
+    Told told;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.events = told.sink()}};
     std::unique_ptr<Region> kept;
     const bool found = on_one_id([&] { kept.reset(new Region{saver.region("init")}); }, [&] { kept.reset(); });
     if (!found) return;
-    REQUIRE(texts.size() == 1);
-    CHECK(contains(texts[0], "which has ended"));
+    REQUIRE(told.all().size() == 1);
+    CHECK(contains(told.all()[0].text, "which has ended"));
 }
 
 TEST_CASE("thread identity: a use that a thread left is not held by a later thread with its id") {

@@ -1,6 +1,6 @@
 // Time limits: the maximum of every duration means for ever, 0 and less not to wait, and times are never misread.
 #include "memsaver/saver/residents.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_time_limits_test {
 using namespace test;
@@ -166,12 +166,10 @@ TEST_CASE("time limits: a machine whose copies stall for ever counts no overflow
 TEST_CASE_FIXTURE(OnSaver, "a pause that does not wait for another operation names the tag that it is on") {
     (void)saver.arena("a").allocate(2_MiB);
     const Arena b = saver.arena("b");
-    for (const bool pauses : {false, true}) {
-        CAPTURE(pauses);
-        b.deallocate(b.allocate(2_MiB), already_idle);
-        Stuck other{machine.driver, Call::unmap, [&] { pauses ? (void)saver.pause("b") : (void)saver.trim("b"); }};
-        CHECK(thrown<NotIdle>([&] { (void)saver.pause({"a", "b"}, {.timeout = milliseconds{10}}); }).tag() == "b");
-        other.go_on();
-    }
+    const bool pauses = either("a pause", "a trim");
+    b.deallocate(b.allocate(2_MiB), already_idle);
+    Stuck other{machine.driver, Call::unmap, [&] { pauses ? (void)saver.pause("b") : (void)saver.trim("b"); }};
+    CHECK(thrown<NotIdle>([&] { (void)saver.pause({"a", "b"}, {.timeout = milliseconds{10}}); }).tag() == "b");
+    other.go_on();
 }
 } // namespace saver_time_limits_test

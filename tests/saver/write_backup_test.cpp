@@ -1,8 +1,7 @@
 // Changing the backup of paused memory.
 #include "backup/backup_support.hpp"
-#include "graph/graph_support.hpp"
 #include "memsaver/backup/verified.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace saver_write_backup_test {
 using namespace test;
@@ -10,39 +9,35 @@ using Bytes = std::vector<unsigned char>;
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and the others" * on_machines) {
     constexpr std::size_t size = 5'000'000; // spans several pages and units
-    for (const auto& keeper : keepers()) {
-        CAPTURE(keeper.name);
-        const Arena arena = saver.arena(keeper.name, keeper.policy);
-        const Buffer<unsigned char> small{arena, 5000};
-        const Buffer<unsigned char> block{arena, size};
-        Bytes is = pattern(size, 1);
-        write_bytes(machine.driver, block.data(), is);
-        write_bytes(machine.driver, small.data(), pattern(5000, 2));
-        for (int round = 0; round < 2; ++round) {
-            saver.pause(keeper.name);
-            const std::pair<std::size_t, std::size_t> parts[] = {
-                {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {1'500'000, 3'000'000}};
-            for (const auto& [offset, bytes] : parts) {
-                const Bytes fresh = pattern(bytes, 10 * offset + bytes + static_cast<std::size_t>(round));
-                saver.write_backup(block.data() + offset, fresh.data(), bytes);
-                std::memcpy(is.data() + offset, fresh.data(), bytes);
-            }
-            const BackupView view = saver.backup_view(block.data(), size);
-            CHECK(std::memcmp(view.data(), is.data(), size) == 0);
-            CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
-            saver.resume(keeper.name);
-            CHECK(read_bytes(machine.driver, block.data(), size) == is);
-            CHECK(read_bytes(machine.driver, small.data(), 5000) == pattern(5000, 2));
-        }
-        saver.pause(keeper.name); // marks bytes as saved, for policies that save once
-        saver.resume(keeper.name);
+    const Arena arena = saver.arena("tag", each_of(keepers()).policy);
+    const Filled small{machine.driver, arena, 5000, 2};
+    const Buffer<unsigned char> block{arena, size};
+    Bytes is = pattern(size, 1);
+    write_bytes(machine.driver, block.data(), is);
+    const auto change = [&](std::size_t offset, std::size_t bytes, std::uint64_t seed) {
+        const Bytes fresh = pattern(bytes, seed);
+        saver.write_backup(block.data() + offset, fresh.data(), bytes);
+        std::memcpy(is.data() + offset, fresh.data(), bytes);
+    };
+    const auto resume = [&] {
+        saver.resume("tag");
         CHECK(read_bytes(machine.driver, block.data(), size) == is);
-        const Bytes all = pattern(size, 77);
-        saver.pause(keeper.name);
-        arena.write_backup(block.data(), all.data(), size);
-        saver.resume(keeper.name);
-        CHECK(read_bytes(machine.driver, block.data(), size) == all);
+        CHECK(small.whole());
+    };
+    for (std::uint64_t round = 0; round < 2; ++round) {
+        saver.pause("tag");
+        const std::pair<std::size_t, std::size_t> parts[] = {
+            {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {1'500'000, 3'000'000}};
+        for (const auto& [offset, bytes] : parts) change(offset, bytes, 10 * offset + bytes + round);
+        CHECK(std::memcmp(saver.backup_view(block.data(), size).data(), is.data(), size) == 0);
+        CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
+        resume();
     }
+    saver.pause("tag"); // marks bytes as saved, for policies that save once
+    resume();
+    saver.pause("tag");
+    change(0, size, 77);
+    resume();
     check_books(saver, machine.driver);
 }
 
@@ -67,20 +62,18 @@ TEST_CASE_FIXTURE(OnMachine, "write_backup: bytes kept for a single pause, and i
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing") {
     const Arena arena = saver.arena("a", HostBackup{});
-    Buffer<unsigned char> block{arena, 1 << 20};
-    Buffer<unsigned char> lost{saver.arena("lost", Discard{}), 1 << 20};
-    Buffer<unsigned char> freed{arena, 1 << 20};
-    write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
+    Filled block{machine.driver, arena, 1_MiB};
+    Buffer<unsigned char> lost{saver.arena("lost", Discard{}), 1_MiB};
+    Buffer<unsigned char> freed{arena, 1_MiB};
     const Bytes fresh = pattern(4096, 5);
     const auto refused = [&](void* to, const void* from, std::size_t bytes, const char* why) {
-        const auto error = thrown<Misuse>([&] { saver.write_backup(to, from, bytes); });
-        CHECK_MESSAGE(std::string{error.what()}.find(why) != std::string::npos, error.what());
+        check_says<Misuse>(why, [&] { saver.write_backup(to, from, bytes); });
     };
     refused(block.data(), fresh.data(), 4096, "it is not paused");
     saver.pause();
     refused(block.data(), fresh.data(), 0, "the size is 0");
     refused(block.data(), nullptr, 4096, "null");
-    refused(block.data() + (1 << 20) - 1, fresh.data(), 4096, "past the end");
+    refused(block.data() + 1_MiB - 1, fresh.data(), 4096, "past the end");
     refused(lost.data(), fresh.data(), 4096, "keeps no bytes");
     int mine = 0;
     refused(&mine, fresh.data(), 4, "no tag of this saver");
@@ -90,9 +83,9 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing")
     saver.forget_backup("a");
     refused(block.data(), fresh.data(), 4096, "keeps no bytes");
     saver.resume("a");
-    write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
+    block.write(1);
     pause_and_resume(saver, "a");
-    CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
+    CHECK(block.whole());
 }
 
 TEST_CASE_FIXTURE(OnStream, "write_backup: a range that reaches into the next block is refused" * on_machines) {
@@ -112,23 +105,20 @@ TEST_CASE_FIXTURE(OnStream, "write_backup: a range that reaches into the next bl
     };
     const std::size_t odd = 1_MiB + 256;
     void* const first = arena.allocate(odd);
-    const Buffer<unsigned char> next{arena, odd};
-    write_pattern(machine.driver, next.data(), odd, 1);
+    const Filled next{machine.driver, arena, odd};
     arena.deallocate(arena.allocate(60'000, stream), stream);
     void* const again = arena.allocate(49'920, stream); // may reuse the place of a larger one
     saver.pause("tag");
     refuses(first, odd);
     refuses(again, 49'920);
     saver.resume("tag");
-    CHECK(has_pattern(machine.driver, next.data(), odd, 1));
+    CHECK(next.whole());
     arena.deallocate(first, already_idle);
     arena.deallocate(again, already_idle);
 }
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is still found" * on_machines) {
-    const Arena arena = saver.arena("tag", Verified<HostBackup>{});
-    const Buffer<unsigned char> block{arena, 4_MiB};
-    write_pattern(machine.driver, block.data(), 4_MiB, 1);
+    Filled block{machine.driver, saver.arena("tag", Verified<HostBackup>{}), 4_MiB};
     saver.pause("tag");
     std::byte& kept = const_cast<std::byte*>(saver.backup_view(block.data(), 4_MiB).data())[100];
     kept ^= std::byte{1};
@@ -145,12 +135,10 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is sti
 }
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a call that could not write is made again, also of bytes that are checked") {
-    const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
-    const Buffer<unsigned char> block{arena, 4_MiB};
-    Bytes is = pattern(4_MiB, 1);
-    write_bytes(machine.driver, block.data(), is);
+    const Filled block{machine.driver, saver.arena("tag", Verified<FileBackup>{in_file()}), 4_MiB};
     saver.pause("tag");
     const Bytes fresh = pattern(70'000, 2);
+    Bytes is = pattern(4_MiB, 1);
     std::memcpy(is.data() + 5000, fresh.data(), fresh.size());
     machine.driver.fail({.call = Call::write_file});
     CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, fresh.data(), fresh.size()), Error);
@@ -161,15 +149,14 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a call that could not write is made ag
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a checked block that begins within a page of its file" * on_machines) {
     const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
-    const Buffer<unsigned char> first{arena, 512};
-    const Buffer<unsigned char> second{arena, 512};
-    for (const auto* const block : {&first, &second}) write_pattern(machine.driver, block->data(), 512, 1);
+    const Filled first{machine.driver, arena, 512};
+    const Filled second{machine.driver, arena, 512};
     saver.pause("tag");
     const unsigned char one = 5;
     saver.write_backup(second.data() + 100, &one, 1);
     saver.resume("tag");
+    CHECK(first.whole());
     Bytes is = pattern(512, 1);
-    CHECK(read_bytes(machine.driver, first.data(), 512) == is);
     is[100] = one;
     CHECK(read_bytes(machine.driver, second.data(), 512) == is);
 }
@@ -179,7 +166,7 @@ TEST_CASE("write_backup: switched off, work submitted before still reads the old
     MemorySaver saver{driver, {.enabled = false}};
     const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 4096};
     const Bytes fresh = pattern(4096, 5);
-    HeldStream busy{host_of(driver)};
+    HeldStream busy{driver};
     REQUIRE(driver.inner().fill(address_of(block.data()), 1, 4096, busy.get()).ok()); // runs once the stream does
     saver.pause("a");                                                                 // waits for nothing
     Turnstile called;
