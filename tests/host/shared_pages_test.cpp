@@ -81,7 +81,7 @@ struct Line {
     const Pages pages{mine, page};
     std::memset(pages.data(), 7, page);
     line.send(pages.exported());
-    stay('s');
+    stay();
 }
 
 TEST_CASE("shared machine: all its drivers take from one capacity") {
@@ -154,7 +154,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descri
     Line line;
     Child child{[&] { return send_pages(name, line); }};
     line.close(1);
-    REQUIRE(child.next() == 's');
+    REQUIRE(child.next() == 'r');
     child.kill_now();
     CHECK(free_bytes(driver) == 15 * page); // in a message that nobody has received yet
     Pages pages{driver, page, line.receive().get()};
@@ -181,7 +181,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: a forked child that ends leaves its p
 
 TEST_CASE_FIXTURE(Shared, "shared machine: processes that are killed at any moment leave the capacity whole") {
     for (int round = 0; round < 40; ++round) {
-        Child child{[&] {
+        Ready child{[&] {
             const HostDriver mine = open_machine(name);
             say('r');
             for (;;) {
@@ -190,7 +190,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: processes that are killed at any mome
                 pages.give_back();
             }
         }};
-        REQUIRE(child.next() == 'r');
         (void)::usleep(static_cast<useconds_t>(round * 50));
         child.kill_now();
         REQUIRE(free_bytes(driver) == capacity);

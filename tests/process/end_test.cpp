@@ -5,6 +5,7 @@
 namespace process_end_test {
 using namespace test;
 using process_test::Child;
+using process_test::Ready;
 using test::Folder;
 
 /// Writes to a file never end: at the second write, it reports its progress.
@@ -13,8 +14,7 @@ struct EndlessWrites : DeviceAround {
     Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept override {
         const Status status = DeviceAround::write_file(file, from, bytes, offset);
         if (++writes_ < 2) return status;
-        (void)!::write(STDERR_FILENO, "w", 1);
-        for (;;) ::pause();
+        process_test::stay();
     }
 
 private:
@@ -40,7 +40,7 @@ std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& fol
 
 TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     const Folder folder;
-    Child child{[&] {
+    Ready child{[&] {
         const test::HostWith<EndlessWrites> driver{256_MiB};
         MemorySaver saver{driver};
         const Arena arena =
@@ -49,7 +49,6 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
         std::memset(block, 1, 32_MiB);
         (void)saver.pause();
     }};
-    REQUIRE(child.next() == 'w');
     const auto files = open_files(child.pid(), folder.path); // it exists and has bytes, although it has no name
     REQUIRE(files.size() == 1);
     CHECK_MESSAGE(files[0].name.find("(deleted)") != std::string::npos, files[0].name);

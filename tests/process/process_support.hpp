@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
 
 namespace process_test {
 
@@ -94,6 +95,14 @@ private:
 
 /// In a child: tells its parent that it has come so far; see Child::next.
 inline void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
+
+/// A child that has said so.
+struct Ready : Child {
+    template <class F>
+    explicit Ready(F body, char said = 'r') : Child{std::move(body)} {
+        REQUIRE(next() == said);
+    }
+};
 
 [[noreturn]] inline void wait_to_be_killed() {
     for (;;) (void)::pause();

@@ -179,11 +179,10 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages do not linger with a leader that is stopped") {
-    Child leader{[&] {
+    Ready leader{[&] {
         const Share mine = place.join({.name = "leader"});
         stay();
     }};
-    REQUIRE(leader.next() == 'r');
     Party a{place, "a", true, 1h};
     (void)a.bare("weights", big);
     a.saver.pause();
@@ -320,8 +319,7 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
         };
     };
     SUBCASE("leader") {
-        Child leader{poor(false)};
-        REQUIRE(leader.next() == 'r');
+        Ready leader{poor(false)};
         Party a{place, "a"};
         Party b{place, "b"};
         (void)a.bare("weights", big);
@@ -335,8 +333,7 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
     }
     SUBCASE("taker") {
         Party a{place, "a"};
-        Child taker{poor(true)};
-        REQUIRE(taker.next() == 'r');
+        Ready taker{poor(true)};
         (void)a.bare("weights", big);
         go(place);
         CHECK(taker.next() == 'y');
@@ -359,14 +356,13 @@ void killed_at_each_call(const char* name, const char* others, const Inside& ins
             const Place place;
             std::optional<Party> first;
             if (!leads) first.emplace(place, others, at % 2 == 0);
-            Child child{[&] {
+            Ready child{[&] {
                 Party mine{place, name};
                 say('r');
                 wait_for_go(place);
                 inside(mine, at);
                 stay('h');
             }};
-            REQUIRE(child.next() == 'r');
             if (leads) first.emplace(place, others, at % 2 == 0);
             void* const block = first->fill("weights", big, 3);
             killed = outside(*first, child, place);
@@ -415,14 +411,13 @@ TEST_CASE("share hand-over: a leader that is killed while pages pass through it 
     for (int at = 1; at < 6; ++at) {
         CAPTURE(at);
         const Place place;
-        Child leader{[&] {
+        Ready leader{[&] {
             Party mine{place, "leader"};
             say('r');
             wait_for_go(place);
             mine.device->left = at;
             stay('h');
         }};
-        REQUIRE(leader.next() == 'r');
         {
             Party a{place, "a"};
             Party b{place, "b", at % 2 == 0};

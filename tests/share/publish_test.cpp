@@ -89,22 +89,22 @@ private:
     std::mutex mutex_;
 };
 
-/// A process that publishes the model, says 'p', and stays. Before the test itself has a share: with the thread
-/// sanitizer a process that has threads cannot fork one that makes some.
-Child publisher_process(const Place& place) {
-    return Child{[&] {
+/// A process that has published the model, and stays. Before the test itself has a share: with the thread sanitizer a
+/// process that has threads cannot fork one that makes some.
+Ready publisher_process(const Place& place) {
+    return Ready{[&] {
         Engine engine{place};
         (void)engine.publish();
-        stay('p');
+        stay();
     }};
 }
 
-/// A process that attaches the model, says 'y' if its bytes are right, and stays.
-Child reader_process(const Place& place) {
-    return Child{[&] {
+/// A process that has attached the model, of which the bytes are right, and stays.
+Ready reader_process(const Place& place) {
+    return Ready{[&] {
         Reader reader{place};
         const Attached model = reader.attach();
-        stay(right(model) ? 'y' : 'n');
+        stay(right(model) ? 'r' : 'n');
     }};
 }
 
@@ -164,13 +164,10 @@ TEST_CASE("publish: the hash function is XXH64") {
 
 TEST_CASE("publish: a model outlives its publisher as long as any process has it, and late readers get it from those") {
     const Place place;
-    Child publisher = publisher_process(place);
-    REQUIRE(publisher.next() == 'p');
-    Child first = reader_process(place);
-    CHECK(first.next() == 'y');
+    Ready publisher = publisher_process(place);
+    Ready first = reader_process(place);
     publisher.kill_now();
-    Child second = reader_process(place);
-    CHECK(second.next() == 'y');
+    Ready second = reader_process(place);
     first.kill_now();
     CHECK(soon([&] { return free_bytes(place) == (64 - 4 - 1 - 1) * page; })); // with the reader's copies
     {
@@ -678,13 +675,9 @@ TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says no
 }
 
 TEST_CASE_FIXTURE(InFolder, "publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
-    Child publisher = publisher_process(place);
-    REQUIRE(publisher.next() == 'p');
-    std::vector<std::unique_ptr<Child>> stopped;
-    for (int i = 0; i < 12; ++i) {
-        stopped.emplace_back(new Child{reader_process(place)});
-        REQUIRE(stopped.back()->next() == 'y');
-    }
+    const Ready publisher = publisher_process(place);
+    std::vector<std::unique_ptr<Ready>> stopped;
+    for (int i = 0; i < 12; ++i) stopped.emplace_back(new Ready{reader_process(place)});
     for (const auto& each : stopped) share_support::stop(place, *each);
     Reader reader{place, {.answer_within = 400ms}};
     const auto before = std::chrono::steady_clock::now();
@@ -831,8 +824,7 @@ TEST_CASE("publish: a process without descriptors says so, its tag stays its own
 TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
     std::optional<Engine> engine{std::in_place, place};
     (void)engine->publish("1");
-    Child keeper{[&] { return become_keeper(place.folder); }};
-    REQUIRE(keeper.next() == 'm'); // its line
+    Ready keeper{[&] { return become_keeper(place.folder); }, 'm'}; // its line
     (void)engine->publish("2");
     Child list{[&] { return become_keeper(place.folder, "--list"); }};
     const std::string listed = list.rest();
@@ -1120,9 +1112,7 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
 
 TEST_CASE_FIXTURE(InFolder, "publish: of publishers that are killed no socket stays, nor a page") {
     for (int round = 0; round < 10; ++round) {
-        Child publisher = publisher_process(place);
-        REQUIRE(publisher.next() == 'p');
-        publisher.kill_now();
+        publisher_process(place).kill_now();
     }
     CHECK(whole_soon(place));
     CHECK(folder.names("keep").size() <= 1); // of the last one

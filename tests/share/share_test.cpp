@@ -539,12 +539,11 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
     void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
     std::memset(block, 4, 30 * page);
     saver.pause();
-    Child child{[&] {
+    Ready child{[&] {
         Member own{place, {.name = "victim"}};
         (void)own.arena("all").allocate(60 * page);
         stay();
     }};
-    REQUIRE(child.next() == 'r');
     CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
     std::thread killer{[&] {
         std::this_thread::sleep_for(30ms);
@@ -561,13 +560,12 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
 TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
     for (int round = 0; round < 3; ++round) {
         const Place place;
-        Child old{[&] {
+        Ready old{[&] {
             const HostDriver device = place.device();
             PageHandle pages;
             say(device.create(60 * page, pages).ok() ? 'r' : 'n');
             wait_to_be_killed();
         }};
-        REQUIRE(old.next() == 'r');
         const detail::ShareFolder folder{"", place.folder};
         detail::ShareFd lock = folder.lead();
         detail::ShareFd listener = folder.listen();
@@ -794,8 +792,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         };
     };
     SUBCASE("a leader: others go on alone") {
-        Child leader{stopped_one("leader")};
-        REQUIRE(leader.next() == 'r');
+        Ready leader{stopped_one("leader")};
         Member saver{place, {.name = "other", .answer_within = 50ms}};
         share_support::stop(place, leader);
         (void)saver.arena("a").allocate(30 * page);
@@ -807,8 +804,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         leader.kill(SIGKILL);
     }
     SUBCASE("a leader while others wait: they go on alone") {
-        Child leader{stopped_one("leader")};
-        REQUIRE(leader.next() == 'r');
+        Ready leader{stopped_one("leader")};
         const Share holder = place.join({.name = "holder"});
         Member saver{place, {.name = "other", .answer_within = 50ms}};
         PageHandle pages;
@@ -829,7 +825,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         const Share holder = place.join({.name = "holder"});
         PageHandle pages;
         REQUIRE(holder.driver().create(40 * page, pages).ok());
-        Child waiter{[&] {
+        Ready waiter{[&] {
             Member own{place, {.name = "waiter"}};
             (void)own.arena("later", HostBackup{}).allocate(20 * page);
             own.pause();
@@ -838,7 +834,6 @@ TEST_CASE("share: members that are stopped are skipped") {
             own.resume("later", {.room_within = 1h});
             wait_to_be_killed();
         }};
-        REQUIRE(waiter.next() == 'r');
         CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
         share_support::stop(place, waiter);
         MemorySaver<> saver{holder.driver()};
@@ -848,10 +843,8 @@ TEST_CASE("share: members that are stopped are skipped") {
     }
     SUBCASE("one that is asked for room: the next one is asked") {
         Member saver{place, {.name = "leader", .answer_within = 50ms}};
-        Child stopped{stopped_one("stopped")};
-        REQUIRE(stopped.next() == 'r');
-        Child other{stopped_one("other")};
-        REQUIRE(other.next() == 'r');
+        Ready stopped{stopped_one("stopped")};
+        Ready other{stopped_one("other")};
         share_support::stop(place, stopped);
         CHECK(soon([&] { return served(saver, "a", 40 * page); })); // from the other one
         stopped.kill(SIGKILL);
@@ -900,20 +893,19 @@ TEST_CASE("share: a leader whose device does not say what is free leaves the lea
 
 TEST_CASE("share: a leader without descriptors goes on; members come when it has" * doctest::skip(test::sanitized)) {
     const Place place;
-    Child leader{[&] {
+    Ready leader{[&] {
         const Share mine = place.join({.name = "leader"});
         {
             const int next = ::dup(STDERR_FILENO);
             (void)::close(next);
             const Limit none{RLIMIT_NOFILE, static_cast<rlim_t>(next)}; // 0 would make it poll in vain
-            say('l');
+            say('r');
             const std::clock_t before = std::clock(); // of the processor
             std::this_thread::sleep_for(300ms);
             say(std::clock() - before < CLOCKS_PER_SEC / 10 ? 'i' : 'b');
         }
         wait_to_be_killed();
     }};
-    REQUIRE(leader.next() == 'l');
     Member saver{place, {.name = "late", .answer_within = 20ms}};
     (void)saver.arena("a").allocate(4 * page); // alone
     CHECK(leader.next() == 'i');               // it was not busy with who could not come
