@@ -6,13 +6,6 @@
 namespace test {
 using About = Operation::About;
 
-inline ArenaOptions options_of(std::size_t capacity, std::size_t reserve = 0) {
-    ArenaOptions options;
-    options.capacity = capacity;
-    options.reserve = reserve;
-    return options;
-}
-
 inline void pause_swept(Populated& world) { world.pause("swept"); }
 
 /// Paused in two batches, with some active memory, a large hole and a small one.
@@ -45,6 +38,10 @@ inline void is_paused(Populated& world) {
     CHECK(world.is("paused"));
     CHECK(swept_bytes(world) == 0);
     world.check_bytes("swept");
+}
+/// Checks that a tag is in a state.
+inline auto is_in(const char* state, const char* tag = "swept") {
+    return [=](Populated& world) { CHECK(world.is(state, tag)); };
 }
 inline void is_closed(Populated& world) {
     CHECK(world.closed());

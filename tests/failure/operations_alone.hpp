@@ -10,7 +10,8 @@ inline std::vector<Operation> of_one_arena() {
     constexpr std::uint64_t seed = 77;
     const auto make = [](Populated& world) {
         if (!world.alone) {
-            world.alone.emplace(world.driver, "alone", ChosenPolicy{world.policy.policy}, options_of(256_KiB));
+            world.alone.emplace(world.driver, "alone", ChosenPolicy{world.policy.policy},
+                                ArenaOptions{.capacity = 256_KiB});
         }
         if (world.filled == nullptr) world.filled = world.alone->allocate(bytes);
     };

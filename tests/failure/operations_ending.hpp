@@ -70,7 +70,7 @@ inline std::vector<Operation> living() {
         {"forget_backup", away, forget, nothing_kept},
         {"resume: bytes dropped for this call", away,
          [](Populated& world) { (void)world.saver->resume("extra", {.bytes = Discard{}, .room_within = {}}); },
-         [](Populated& world) { CHECK(world.is("active", "extra")); }},
+         is_in("active", "extra")},
         {"allocate: a block that this stream freed",
          [extra](Populated& world) {
              extra(world);

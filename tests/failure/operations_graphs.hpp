@@ -108,7 +108,7 @@ inline std::vector<Operation> workspaces() {
              world.refilled = world.pool->get("b", 17'500, {.group = "other"});
              std::memset(world.refilled, 2, 17'500);
          },
-         [](Populated& world) { CHECK(world.is("partly paused")); }},
+         is_in("partly paused")},
         {"WorkspacePool::lend: and a name in what was lent",
          [with_pool](Populated& world) {
              with_pool(world);

@@ -11,7 +11,7 @@ inline std::vector<Operation> allocating() {
     return {
         {"arena: a new tag and its first block", nothing,
          [](Populated& world) {
-             const Arena arena = world.saver->arena("new", world.policy.policy, options_of(2_MiB, 32_KiB));
+             const Arena arena = world.saver->arena("new", world.policy.policy, {.capacity = 2_MiB, .reserve = 32_KiB});
              void* const block = arena.allocate(17'500);
              world.tags["new"].becomes = world.policy.becomes;
              world.add("new", block, 17'500);
@@ -25,10 +25,10 @@ inline std::vector<Operation> allocating() {
          },
          grown},
         {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 20'000); },
-         [](Populated& world) { CHECK(world.is("partly paused")); }},
+         is_in("partly paused")},
         {"allocate: a freed block that waits",
          [](Populated& world) {
-             const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(64_KiB));
+             const Arena arena = world.saver->arena("tight", world.policy.policy, {.capacity = 64_KiB});
              world.filled = arena.allocate(64_KiB);
              arena.deallocate(world.filled);
              world.tags["tight"].becomes = world.policy.becomes;

@@ -25,7 +25,7 @@ inline std::vector<Operation> pausing() {
              world.pause({"swept"}, Options{.bytes = HostBackup{.threads = 1}}, Becomes::kept);
              world.resume("swept");
          },
-         [](Populated& world) { CHECK(world.is("active")); }},
+         is_in("active")},
         {"pause: after a stream, with a timeout", nothing, with_options([](Populated& world) {
              return Options{.order = after(world.stream), .timeout = std::chrono::minutes{5}};
          }),
@@ -43,10 +43,9 @@ inline std::vector<Operation> pausing() {
          About::all},
         {"pause: all", nothing, [](Populated& world) { world.pause_all(); },
          [](Populated& world) { CHECK(world.tags_bytes() == 0); }, About::all},
-        {"prepare", nothing, prepare_swept, [](Populated& world) { CHECK(world.is("active")); }},
-        {"prepare: paused", pause_swept, prepare_swept, [](Populated& world) { CHECK(world.is("paused")); }},
-        {"prepare: paused in part", paused_in_batches, prepare_swept,
-         [](Populated& world) { CHECK(world.is("partly paused")); }},
+        {"prepare", nothing, prepare_swept, is_in("active")},
+        {"prepare: paused", pause_swept, prepare_swept, is_in("paused")},
+        {"prepare: paused in part", paused_in_batches, prepare_swept, is_in("partly paused")},
     };
 }
 
@@ -87,7 +86,7 @@ inline std::vector<Operation> resuming() {
              CHECK((need > 0 || !world.saver->enabled()));
              (void)world.saver->usage();
          },
-         [](Populated& world) { CHECK(world.is("paused")); }},
+         is_in("paused")},
         {"backup_view", pause_swept,
          [](Populated& world) {
              const auto& block = world.tags["swept"].blocks[2];
@@ -95,7 +94,7 @@ inline std::vector<Operation> resuming() {
              const BackupView view = world.saver->backup_view(block.at, block.bytes);
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
-         [](Populated& world) { CHECK(world.is("paused")); }},
+         is_in("paused")},
         {"write_backup", pause_swept,
          [](Populated& world) {
              auto& block = world.tags["swept"].blocks[2];

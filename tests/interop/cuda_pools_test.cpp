@@ -91,10 +91,7 @@ TEST_CASE_FIXTURE(OnSaver, "bytes that may be kept are kept, graphs' memory can 
     CHECK(rest.after_bytes == 0);
 }
 
-TEST_CASE("every device that tags live on is trimmed") {
-    const Checked first{host_machine, 0};
-    const Checked second{host_machine, 1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "every device that tags live on is trimmed") {
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     const Hook trim = saver.after_pause(trim_cuda_pools);

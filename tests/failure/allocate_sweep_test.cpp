@@ -1,8 +1,0 @@
-// Allocating, under every policy, with the 1st, 2nd, ... last call failing in each way.
-#include "failure/operations_memory.hpp"
-
-namespace failure_allocate_sweep_test {
-using namespace test;
-
-TEST_CASE("sweep: allocating") { sweep_all(allocating()); }
-} // namespace failure_allocate_sweep_test
