@@ -18,8 +18,6 @@ struct Sharing {
                                                                          10020);
     CUresult (*export_handle)(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
                               unsigned long long) = library.entry("cuMemExportToShareableHandle", 10020);
-    CUresult (*import_handle)(CUmemGenericAllocationHandle*, void*,
-                              CUmemAllocationHandleType) = library.entry("cuMemImportFromShareableHandle", 10020);
     CUresult (*pointer_attribute)(void*, CUpointer_attribute, CUdeviceptr) = library.entry("cuPointerGetAttribute",
                                                                                            4000);
 
@@ -58,13 +56,8 @@ struct Sharing {
 
 /// Another mapping of exported pages, as in an importing process.
 struct Imported {
-    Imported(const Sharing& calls, const CudaDriver& driver, int descriptor, std::size_t bytes)
-        : driver_{driver}, bytes_{bytes} {
-        CUmemGenericAllocationHandle handle = 0;
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): as the driver wants it
-        void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
-        must(calls.import_handle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), "cuMemImport");
-        handle_.value = handle;
+    Imported(const CudaDriver& driver, int descriptor, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
+        REQUIRE(driver_.import_pages(descriptor, handle_).ok());
         REQUIRE(driver_.reserve(bytes_, 0, address_).ok());
         REQUIRE(driver_.map(address_, bytes_, handle_).ok());
         REQUIRE(driver_.allow_access(address_, bytes_).ok());
@@ -96,9 +89,13 @@ void check_cycles(const D& driver, MemorySaver<D>& saver, void* block, std::size
 
 constexpr std::size_t bytes = 64_MiB;
 
-TEST_CASE("pages for RDMA: the flag is on them before a pause and after, where the device supports it") {
-    Program program;
+struct OnSharing {
+    Program program{};
     const Sharing calls{program};
+};
+
+TEST_CASE_FIXTURE(OnSharing,
+                  "pages for RDMA: the flag is on them before a pause and after, where the device supports it") {
     const bool supported = calls.ask(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
     MESSAGE("RDMA to such pages is supported: " << supported);
     const CudaDriver driver{0, {.rdma = true}};
@@ -115,9 +112,8 @@ TEST_CASE("pages for RDMA: the flag is on them before a pause and after, where t
     saver.close();
 }
 
-TEST_CASE("exported pages: another mapping sees the bytes, and a pause releases them once it has gone") {
-    Program program;
-    const Sharing calls{program};
+TEST_CASE_FIXTURE(OnSharing,
+                  "exported pages: another mapping sees the bytes, and a pause releases them once it has gone") {
     if (calls.ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0) {
         CHECK_THROWS_AS((CudaDriver{0, {.export_handles = ExportHandles::file_descriptor}}), Unavailable);
         return;
@@ -132,7 +128,7 @@ TEST_CASE("exported pages: another mapping sees the bytes, and a pause releases 
         const std::optional<int> descriptor = calls.exported(block);
         REQUIRE(descriptor);
         {
-            const Imported other{calls, driver, *descriptor, bytes};
+            const Imported other{driver, *descriptor, bytes};
             CHECK(test::has_pattern(driver, other.data(), bytes, cycle));
             test::write_pattern(driver, block, bytes, 50 + cycle);
             CHECK(test::has_pattern(driver, other.data(), bytes, 50 + cycle)); // the same pages
@@ -151,9 +147,7 @@ TEST_CASE("exported pages: another mapping sees the bytes, and a pause releases 
     saver.close();
 }
 
-TEST_CASE("fabric handles: pages are made with them, or the driver says at once that it cannot") {
-    Program program;
-    const Sharing calls{program};
+TEST_CASE_FIXTURE(OnSharing, "fabric handles: pages are made with them, or the driver says at once that it cannot") {
     constexpr auto fabric_supported = static_cast<CUdevice_attribute>(128);
     int supported = 0;
     // The driver may be older than the attribute.
@@ -181,9 +175,7 @@ TEST_CASE("fabric handles: pages are made with them, or the driver says at once 
     saver.close();
 }
 
-TEST_CASE("the host's NUMA node next to the device is one that there is, or none") {
-    Program program;
-    const Sharing calls{program};
+TEST_CASE_FIXTURE(OnSharing, "the host's NUMA node next to the device is one that there is, or none") {
     const CudaDriver driver{0};
     const int node = driver.numa_node();
     MESSAGE("node " << node);

@@ -14,6 +14,13 @@ std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
     return std::vector<std::uint32_t>(count, value);
 }
 
+/// What most cases begin with: a program of the first of two devices.
+struct OnTwoGpus {
+    const Ledgered first{0};
+    const Ledgered second{1};
+    Program program{};
+};
+
 std::size_t used_on(const Watched& driver) {
     const DeviceMemory memory = test::memory_of(driver);
     return memory.total_bytes - memory.free_bytes;
@@ -65,10 +72,7 @@ TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps t
     }
 }
 
-TEST_CASE("the current device and context stay what they were") {
-    const Ledgered first{0};
-    const Ledgered second{1};
-    const Program program;
+TEST_CASE_FIXTURE(OnTwoGpus, "the current device and context stay what they were") {
     CUcontext before = nullptr;
     must(program.native.ctx_get(&before), "cuCtxGetCurrent");
     const auto unchanged = [&] {
@@ -101,9 +105,7 @@ TEST_CASE("the current device and context stay what they were") {
     CHECK(unchanged());
 }
 
-TEST_CASE("freed with a stream of the other device") {
-    const Ledgered second{1};
-    Program program; // of device 0, uses the other device's memory from its own stream
+TEST_CASE_FIXTURE(OnTwoGpus, "freed with a stream of the other device") { // uses its memory from a stream of its own
     MemorySaver saver{second.driver};
     const Arena arena = saver.arena("tag");
     for (int i = 0; i < 10; ++i) arena.deallocate(arena.allocate(2_MiB), program.stream);
@@ -111,10 +113,7 @@ TEST_CASE("freed with a stream of the other device") {
     saver.resume("tag");
 }
 
-TEST_CASE("a pause waits for both devices") {
-    const Ledgered first{0};
-    const Ledgered second{1};
-    Program program;
+TEST_CASE_FIXTURE(OnTwoGpus, "a pause waits for both devices") {
     Program neighbour{1};
     MemorySaver saver{first.driver};
     Buffer<std::uint32_t> here{saver.arena("tag"), 1 << 20};
@@ -147,13 +146,11 @@ TEST_CASE("a peer can use the pages, before a pause and after") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    OnTwoGpus,
     "a pool of workspaces, and a graph, on the second device: grow, are zeroed, captured, paused and replayed there") {
     constexpr std::uint32_t count = 1 << 20;
     constexpr std::size_t bytes = count * sizeof(std::uint32_t);
-    const Ledgered first{0};
-    const Ledgered second{1};
-    Program program;
     Program neighbour{1};
     MemorySaver saver{first.driver};
     {
