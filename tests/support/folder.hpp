@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <string>
+#include <unistd.h>
 
 namespace test {
 
@@ -14,8 +15,13 @@ struct Folder {
         REQUIRE(::mkdtemp(name.data()) != nullptr);
         path = name;
     }
-    ~Folder() { std::filesystem::remove_all(path); }
+    ~Folder() { // not in a forked child
+        if (::getpid() == maker) std::filesystem::remove_all(path);
+    }
 
     std::filesystem::path path;
+
+private:
+    pid_t maker = ::getpid();
 };
 } // namespace test
