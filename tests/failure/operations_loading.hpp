@@ -114,14 +114,6 @@ inline std::vector<Operation> loading() {
         world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
         bytes_are_right(world);
     };
-    const auto refused = [](auto act) {
-        try {
-            act();
-            return false;
-        } catch (const Error&) {
-            return true;
-        }
-    };
     return {
         {"load", with_loadable, load_whole, loaded},
         {"load: over bytes loaded before", with_other_bytes, load_whole, loaded},
@@ -133,10 +125,10 @@ inline std::vector<Operation> loading() {
          },
          loaded},
         {"load: of a file that is too short, or not there", with_loaded,
-         [refused](Populated& world) {
+         [](Populated& world) {
              Populated::Block& block = loaded_block(world);
              for (const char* which : {"short", "missing"}) {
-                 CHECK(refused([&] {
+                 CHECK(!succeeds<Error>([&] {
                      world.saver->load(block.at, block.bytes, SweptFile::get().path(which), SweptFile::offset);
                  }));
                  CHECK(Populated::holds(block));
@@ -152,9 +144,9 @@ inline std::vector<Operation> loading() {
          away},
         {"load: resume", paused, [](Populated& world) { world.resume("loaded"); }, loaded},
         {"load: resume while the file is away", paused,
-         [refused](Populated& world) {
+         [](Populated& world) {
              if (world.is("active", "loaded")) return;
-             CHECK(refused([&] {
+             CHECK(!succeeds<Error>([&] {
                  const SweptFile::Away gone{SweptFile::get().path("whole")};
                  world.resume("loaded");
              }));

@@ -150,12 +150,7 @@ struct Populated {
     // --- Invariants ---
 
     [[nodiscard]] bool closed() {
-        try {
-            (void)saver->bytes_to_resume("beside");
-            return false;
-        } catch (const Misuse&) {
-            return true;
-        }
+        return !succeeds<Misuse>([&] { (void)saver->bytes_to_resume("beside"); });
     }
     /// Returns a tag's state on one device, or the state that it has on all devices.
     [[nodiscard]] std::string state_on(const std::string& tag, std::optional<int> device = {}) {

@@ -121,12 +121,7 @@ std::string table_of(const std::vector<ShareMember>& members) {
 
 /// Whether there is room for an allocation, now.
 bool served(MemorySaver<>& saver, const char* tag, std::size_t bytes) {
-    try {
-        (void)saver.arena(tag).allocate(bytes);
-        return true;
-    } catch (const OutOfMemory&) {
-        return false;
-    }
+    return succeeds<OutOfMemory>([&] { (void)saver.arena(tag).allocate(bytes); });
 }
 
 std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
@@ -676,12 +671,7 @@ TEST_CASE_FIXTURE(OnPlace,
         std::vector<int> own;
         constexpr int files = 50; // more than there were
         while (own.size() < files) own.push_back(::memfd_create("own", 0));
-        bool threw = false;
-        try {
-            (void)saver->arena("more").allocate(page);
-        } catch (const DriverError&) {
-            threw = true;
-        }
+        const bool threw = !succeeds<DriverError>([&] { (void)saver->arena("more").allocate(page); });
         saver.reset();
         share.reset();
         for (const int each : own) {
@@ -922,9 +912,7 @@ TEST_CASE("share: a process that can have no more threads is told so" * doctest:
         std::ifstream{"/proc/self/statm"} >> pages;
         std::string room(2_MiB, '\0'); // for all but stacks
         const Limit no_stacks{RLIMIT_AS, pages * 4096 + 4_MiB};
-        try {
-            for (;;) std::thread{[] { wait_to_be_killed(); }}.detach();
-        } catch (const std::system_error&) {
+        while (succeeds<std::system_error>([] { std::thread{[] { wait_to_be_killed(); }}.detach(); })) {
         }
         std::string{}.swap(room);
         const auto none_left = [](auto act) {

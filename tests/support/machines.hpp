@@ -249,6 +249,17 @@ std::string text_of(Act&& act) {
     return {};
 }
 
+/// Returns whether `act` throws no `E`.
+template <class E, class Act>
+bool succeeds(Act&& act) {
+    try {
+        act();
+        return true;
+    } catch (const E&) {
+        return false;
+    }
+}
+
 /// Returns the exception of type `E` that `act` throws.
 template <class E, class Act>
 E thrown(Act&& act) {
