@@ -51,31 +51,16 @@ void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& p
         const std::uint64_t first = sampling().of(name).first(4);
         for (std::size_t how = 0; how < policies.size(); ++how) {
             if (how % sampling().stride(4) != first) continue;
-            std::uint64_t calls = 0;
-            for (std::uint64_t seed = 0; seed <= seeds; ++seed) {
+            const std::uint64_t calls = run_point(operation, policies[how], {.nth = never}, setting, points);
+            for (std::uint64_t seed = 1; calls != 0 && seed <= seeds; ++seed) {
+                CAPTURE(seed);
                 Random random{1 + seed + 1000 * how};
                 Setting chosen = setting;
                 chosen.nasty = random.below(2) == 0;
-                Populated world{policies[how], chosen, operation.prepare};
-                const std::uint64_t before = world.driver.calls();
-                SweepPoint point{{.nth = 1 + random.below(std::max<std::uint64_t>(calls, 1)),
-                                  .lasting = random.below(2) == 0 ? Lasting::once : Lasting::onwards,
-                                  .kind = kinds[random.below(std::size(kinds))]},
-                                 0,
-                                 nullptr};
-                if (seed != 0) world.driver.fail(point.failure); // the first run only counts
-                attempt(world, operation, point);
-                if (seed == 0) calls = world.driver.calls() - before;
-                points.add(point.injected != 0 ? 1 : 0);
-                CAPTURE(std::string{operation.name});
-                CAPTURE(policies[how].name);
-                CAPTURE(seed);
-                CAPTURE(point.text());
-                if (point.injected != 0 && point.failure.kind == StatusKind::gone) {
-                    verify_lost(world, point, operation);
-                } else {
-                    verify(world, point, operation);
-                }
+                const Failure failure{.nth = 1 + random.below(calls),
+                                      .lasting = random.below(2) == 0 ? Lasting::once : Lasting::onwards,
+                                      .kind = kinds[random.below(std::size(kinds))]};
+                (void)run_point(operation, policies[how], failure, chosen, points);
             }
         }
     }

@@ -114,6 +114,9 @@ private:
     std::uint64_t tried_ = 0;
 };
 
+/// As the number of a failing call: none fails.
+inline constexpr std::uint64_t never = 1'000'000;
+
 /// Runs one operation under one policy once, with this failure. Returns the number of calls that it made.
 inline std::uint64_t run_point(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
                                const Setting& setting, Points& points) {
@@ -163,7 +166,6 @@ inline void sweep_one(const Operation& operation, const Sweep& through, const Sa
         if (!has_room(operation, policy)) continue;
         Setting setting = through.setting;
         setting.nasty = !setting.nasty && sampled.takes(index);
-        constexpr std::uint64_t never = 1'000'000;
         const std::uint64_t calls = run_point(operation, policy, {.nth = never}, setting, points);
         REQUIRE(calls < never);
         for (const StatusKind kind : through.kinds) {
