@@ -17,7 +17,6 @@
 #include "memsaver/testing/testing.hpp"
 #include "support/handles.hpp"
 #include "support/host_calls.hpp"
-#include "support/nothing_left.hpp"
 #include "support/played.hpp"
 
 #include <algorithm>
@@ -100,8 +99,15 @@ struct Player {
         hold(driver_->close_stream(stream_).ok(), "a stream closes");
         handles_.reset();
         if (const auto host = on_host()) hold(host->counts().held_bytes == 0, "no memory is held after the end");
-        const std::string left = left_without_reason(*driver_);
-        hold(left.empty(), "nothing leaks but what could not be closed: " + left);
+        Outstanding left = driver_->outstanding();
+        const auto forgive = [&](std::size_t& count, Call close) { // nothing was left to call it again
+            count -= std::min<std::size_t>(count, driver_->injected(close));
+        };
+        forgive(left.events, Call::close_event);
+        forgive(left.streams, Call::close_stream);
+        forgive(left.graphs, Call::close_graph);
+        forgive(left.files, Call::close_file);
+        hold(left == Outstanding{}, "nothing leaks but what could not be closed: " + driver_->leaks());
         check_nothing_misused();
     }
 
