@@ -1,13 +1,52 @@
 // Random operations compared with a simple model, and what a thousand cycles leave behind.
 #include "backup/backup_support.hpp"
-#include "model/process_memory.hpp"
 #include "support/machines.hpp"
-#include "support/random.hpp"
 #include "support/player.hpp"
+#include "support/random.hpp"
 #include "support/sampling.hpp"
+
+#include <malloc.h>
 
 namespace model_random_operations_test {
 using namespace test;
+
+/// The host memory of this process. A snapshot taken at construction. Checks nothing under sanitizers, which keep freed
+/// memory.
+struct ProcessMemory {
+    /// Checks that memory has not grown since: malloc has allocated at most `heap_slack` bytes more.
+    void check_not_grown(std::size_t heap_slack) const {
+        if (test::sanitized) return;
+        const ProcessMemory now;
+        INFO("heap " << heap_ << " B, then " << now.heap_ << " B; resident " << format_bytes(resident_) << ", then "
+                     << format_bytes(now.resident_));
+        if (on_cuda()) { // a GPU's driver allocates memory of its own
+            CHECK(now.resident_ <= resident_ + 64_MiB);
+        } else {
+            CHECK(now.heap_ <= heap_ + heap_slack);
+            CHECK(now.resident_ <= resident_ + 8_MiB);
+        }
+    }
+
+private:
+    static std::size_t heap() {
+#if defined(__GLIBC_PREREQ) && __GLIBC_PREREQ(2, 33)
+        const auto all = ::mallinfo2();
+        return all.uordblks + all.hblkhd;
+#else
+        return 0;
+#endif
+    }
+    static std::size_t resident() {
+        (void)::malloc_trim(0);
+        std::ifstream statm{"/proc/self/statm"};
+        std::size_t pages = 0;
+        statm >> pages >> pages;
+        return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    }
+
+    std::size_t heap_ = heap();
+    std::size_t resident_ = resident();
+};
 
 /// Returns a directory for files: in memory if possible, because every freed block costs a file call.
 std::string quick_directory() {
