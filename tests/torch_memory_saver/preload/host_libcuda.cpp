@@ -3,7 +3,6 @@
 #undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename the definitions here
 #include <cuda.h>
 
-#include "host_libcuda.hpp"
 #include "memsaver/host/host_driver.hpp"
 
 #include <atomic>

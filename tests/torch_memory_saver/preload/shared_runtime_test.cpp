@@ -1,6 +1,5 @@
 // A program with a shared CUDA runtime, under the preload library.
 #include "host_cudart.hpp"
-#include "host_libcuda.hpp"
 #include "loaded.hpp"
 #include "processes.hpp"
 

@@ -1,6 +1,5 @@
 // A program that is linked with a static CUDA runtime, under the preload library with MEMSAVER_DRIVER_MIN_BYTES=65536.
 #include "host_cudart.hpp"
-#include "host_libcuda.hpp"
 #include "loaded.hpp"
 
 #include <doctest/doctest.h>
