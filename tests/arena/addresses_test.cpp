@@ -1,7 +1,6 @@
 // Addresses are taken from the lowest gap and freed in arbitrary pieces.
 #include "memsaver/arena/addresses.hpp"
 #include "support/machines.hpp"
-#include "support/reserved.hpp"
 
 namespace arena_addresses_test {
 using namespace test;
@@ -11,7 +10,8 @@ constexpr std::size_t units = 64;
 
 struct Space {
     Space() {
-        Reservation reservation = test::reserved(driver, (units + 1) * unit, 32 * unit);
+        Reservation reservation;
+        REQUIRE(reservation.open(driver, (units + 1) * unit, 32 * unit).ok());
         base = reservation.get().address;
         addresses.add(std::move(reservation), units * unit);
     }

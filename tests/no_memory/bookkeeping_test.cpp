@@ -6,7 +6,6 @@
 #include "memsaver/heap/deferred_frees.hpp"
 #include "support/failing_operators.hpp"
 #include "support/machines.hpp"
-#include "support/reserved.hpp"
 
 namespace no_memory_bookkeeping_test {
 using namespace test;
@@ -31,7 +30,8 @@ TEST_CASE("OffsetMap: without memory to grow it keeps its items, and needs none 
 TEST_CASE("Addresses: a range that could not be noted is neither taken nor freed") {
     const HostDriver driver{8_MiB};
     Addresses addresses;
-    Reservation reservation = test::reserved(driver, 65 * 2_MiB, 2_MiB);
+    Reservation reservation;
+    REQUIRE(reservation.open(driver, 65 * 2_MiB, 2_MiB).ok());
     const Address base = reservation.get().address;
     const auto at = [&](std::size_t unit) { return base + unit * 2_MiB; };
     addresses.add(std::move(reservation), 64 * 2_MiB);

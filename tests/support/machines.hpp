@@ -161,9 +161,6 @@ private:
     StreamRef stream_;
 };
 
-template <class D>
-OwnStream(const D&) -> OwnStream<D>;
-
 /// A saver, and a stream of the program.
 struct OnStream : OnSaver {
     const OwnStream<MachineDriver> stream{machine.driver};
