@@ -32,25 +32,19 @@ std::vector<NamedPolicy> coded_keepers(const Small& small) {
 
 std::vector<NamedPolicy> keepers(const Small& small) {
     const unsigned threads = small.threads;
-    HostBackup pageable_once = pageable(small);
-    pageable_once.refresh = Refresh::once;
-    HostBackup pageable_given_back = pageable(small);
-    pageable_given_back.retain = false;
-    FileBackup file_once = in_file(small);
-    file_once.refresh = Refresh::once;
-    FileBackup file_given_back = in_file(small);
-    file_given_back.retain = false;
+    const auto once = [](auto policy) { return policy.refresh = Refresh::once, policy; };
+    const auto given_back = [](auto policy) { return policy.retain = false, policy; };
     std::vector<NamedPolicy> all{
         {"pinned", HostBackup{.threads = threads}},
         {"pinned, given back", HostBackup{.retain = false, .threads = threads}},
         {"pinned, by kernel", HostBackup{.threads = threads, .kernel_copies = by_kernel}},
         {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = threads}},
         {"pageable", pageable(small)},
-        {"pageable, given back", pageable_given_back},
-        {"pageable, once", pageable_once},
+        {"pageable, given back", given_back(pageable(small))},
+        {"pageable, once", once(pageable(small))},
         {"file", in_file(small)},
-        {"file, given back", file_given_back},
-        {"file, once", file_once},
+        {"file, given back", given_back(in_file(small))},
+        {"file, once", once(in_file(small))},
         {"source", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB}},
         {"source, given back", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB, .retain = false}},
         {"pinned, verified", Verified<HostBackup>{{.threads = threads}}},

@@ -44,42 +44,26 @@ std::vector<NamedPolicy> keepers(const Small& small = {});
 /// Returns the flags of the process's mapping that contains an address, as in /proc/self/smaps.
 std::string mapping_flags(const void* at);
 
-/// Blocks with new bytes, and a check that they are unchanged.
+/// Filled blocks.
 template <class D>
 struct Blocks {
     Blocks(const D& driver, const Arena& arena, const std::vector<std::size_t>& sizes) : driver_{driver} {
         for (const std::size_t bytes : sizes) add(arena, bytes);
     }
-    void add(const Arena& arena, std::size_t bytes) { blocks_.push_back({arena.allocate(bytes), bytes, 0}); }
+    void add(const Arena& arena, std::size_t bytes) { blocks_.emplace_back(driver_, arena, bytes); }
     void write(std::uint64_t seed) {
-        for (Block& block : blocks_) {
-            block.seed = ++seed * 1000;
-            write_pattern(driver_, block.at, block.bytes, block.seed);
-        }
+        for (Filled<D>& block : blocks_) block.write(++seed * 1000);
     }
-    [[nodiscard]] bool whole(std::size_t i) const {
-        return has_pattern(driver_, blocks_[i].at, blocks_[i].bytes, blocks_[i].seed);
-    }
+    [[nodiscard]] bool whole(std::size_t i) const { return blocks_[i].whole(); }
     [[nodiscard]] bool whole() const {
-        for (std::size_t i = 0; i < blocks_.size(); ++i)
-            if (!whole(i)) return false;
-        return true;
+        return std::all_of(blocks_.begin(), blocks_.end(), [](const Filled<D>& block) { return block.whole(); });
     }
-    void* drop(std::size_t i) {
-        void* const at = blocks_[i].at;
-        blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
-        return at;
-    }
-    [[nodiscard]] void* at(std::size_t i) const { return blocks_[i].at; }
+    void drop(std::size_t i) { blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i)); }
+    [[nodiscard]] void* at(std::size_t i) const { return blocks_[i].data(); }
 
 private:
-    struct Block {
-        void* at;
-        std::size_t bytes;
-        std::uint64_t seed;
-    };
     D driver_;
-    std::vector<Block> blocks_;
+    std::vector<Filled<D>> blocks_;
 };
 
 /// Records which files a driver writes to.

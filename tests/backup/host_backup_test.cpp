@@ -63,8 +63,8 @@ struct OnGivenBack : OnPolicy {
 TEST_CASE_FIXTURE(OnSome, "backup: blocks that are freed and allocated while paused" * on_machines) {
     (void)saver.pause("weights");
     const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
-    saver.deallocate(blocks.drop(1));
-    saver.deallocate(blocks.drop(2));
+    blocks.drop(1);
+    blocks.drop(2);
     const std::size_t left = row_of(saver, "weights").backed_up_bytes;
     // Bytes of stores around another one are freed by the next operation.
     const bool at_once = !contains(keeper.name, "compressed") && !contains(keeper.name, "source");
@@ -80,7 +80,7 @@ TEST_CASE_FIXTURE(OnSome, "backup: blocks that are freed and allocated while pau
     CHECK(machine.driver.handle_bytes() == 0);
     (void)saver.resume("weights");
     CHECK((blocks.whole() && later.whole() && latest.whole()));
-    saver.deallocate(later.drop(1));
+    later.drop(1);
     blocks.add(arena, 777);
     blocks.write(9);
     later.write(90);

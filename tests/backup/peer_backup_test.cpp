@@ -66,7 +66,7 @@ TEST_CASE_FIXTURE(OnSaver,
                   "PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active" * on_hosts) {
     const HostDriver small{4_MiB, {.device = 1}};
     const Arena arena = saver.arena("parked", PeerBackup{small});
-    const Some blocks{machine.driver, arena};
+    Some blocks{machine.driver, arena};
     const auto error = thrown<OutOfMemory>([&] { saver.pause("parked"); });
     CHECK(error.needed_bytes() >= whole_bytes);
     CHECK(error.free_bytes() == 4_MiB);
@@ -74,7 +74,7 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(blocks.whole());
     CHECK(small.counts().held_bytes == 0);
     CHECK_THROWS_AS(saver.prepare("parked"), OutOfMemory);
-    arena.deallocate(blocks.at(3));
+    blocks.drop(3);
     saver.pause("parked"); // the rest fits
     saver.resume("parked");
     CHECK(blocks.whole(2));

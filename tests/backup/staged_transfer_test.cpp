@@ -43,18 +43,15 @@ struct Setup {
 };
 
 TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
-    const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
-                                  Call::open_event,   Call::map_host, Call::populate_host};
-    for (const Call call : calls) {
+    for (const Call call :
+         {Call::copy_to_host, Call::record, Call::wait, Call::open_event, Call::map_host, Call::populate_host}) {
         for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
             CAPTURE(call_name(call));
             Setup s{4_MiB, 1};
             auto out = s.make(Direction::out, {.threads = 1});
             const bool of_a_buffer = call == Call::map_host || call == Call::populate_host; // one is enough
-            s.driver.fail({.call = call,
-                           .nth = of_a_buffer ? 1U : 2U,
-                           .lasting = lasting,
-                           .kind = StatusKind::out_of_host_memory});
+            const std::uint64_t nth = of_a_buffer ? 1 : 2;
+            s.driver.fail({.call = call, .nth = nth, .lasting = lasting, .kind = StatusKind::out_of_host_memory});
             out->start();
             std::thread follower{[&] { CHECK(!out->follow({}, {s.memory.address() + bytes - 1, 1}).ok()); }};
             CHECK_THROWS_AS((void)out->wait(), OutOfHostMemory);

@@ -38,8 +38,6 @@ private:
     MemorySaver<FaultyDriver<D>>& saver_;
     const FileWatch<D>& watch_;
 };
-template <class D>
-Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
 
 TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right" * on_machines) {
     for (const auto& keeper : keepers()) {

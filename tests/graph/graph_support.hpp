@@ -8,36 +8,25 @@ namespace test {
 inline constexpr CaptureMode capture_modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
 /// Host memory that a graph copies to.
-template <class D>
 struct Outbox {
-    Outbox(const D& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
-        REQUIRE(driver_.map_host(bytes_, pages_).ok());
-        REQUIRE(driver_.populate_host(pages_, bytes_).ok());
-        REQUIRE(driver_.pin_host(pages_, bytes_).ok());
+    Outbox(const AnyDriver& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
+        REQUIRE(pages_.take(driver_, bytes_).ok());
     }
-    ~Outbox() {
-        CHECK(driver_.unpin_host(pages_).ok());
-        CHECK(driver_.unmap_host(pages_, bytes_).ok());
-    }
-
     /// Enqueues or records a copy of `from`.
-    void fetch(const void* from, StreamRef stream) {
-        check(driver_.copy_to_host(pages_, address_of(from), bytes_, stream), "copy to the outbox");
+    void fetch(const void* from, StreamRef stream) const {
+        check(driver_.copy_to_host(pages_.data(), address_of(from), bytes_, stream), "copy to the outbox");
     }
-    void clear() { std::memset(pages_, 0, bytes_); }
+    void clear() const { std::memset(pages_.data(), 0, bytes_); }
     [[nodiscard]] std::vector<unsigned char> bytes() const {
-        std::vector<unsigned char> copy(bytes_);
-        std::memcpy(copy.data(), pages_, bytes_);
-        return copy;
+        const auto* const begin = reinterpret_cast<const unsigned char*>(pages_.data());
+        return {begin, begin + bytes_};
     }
 
 private:
-    D driver_;
+    AnyDriver driver_;
     std::size_t bytes_;
-    void* pages_ = nullptr;
+    PinnedBuffer pages_;
 };
-template <class D>
-Outbox(const D&, std::size_t) -> Outbox<D>;
 
 /// Allocates every block of `bytes` that still fits into an arena with a capacity.
 inline std::vector<void*> all_of(const Arena& arena, std::size_t bytes) {

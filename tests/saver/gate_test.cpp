@@ -20,7 +20,7 @@ struct Model {
         graph = capture(saver, "graph", stream, [&] {
             for (std::size_t i = 0; i < layers; ++i) {
                 gates[i].before(stream);
-                outboxes.push_back(std::make_unique<Outbox<MachineDriver>>(on, layer));
+                outboxes.push_back(std::make_unique<Outbox>(on, layer));
                 outboxes[i]->fetch(at(i), stream);
             }
         });
@@ -47,7 +47,7 @@ struct Model {
     MemorySaver<MachineDriver>& saver;
     Filled<MachineDriver> block;
     OwnStream<MachineDriver> stream;
-    std::vector<std::unique_ptr<Outbox<MachineDriver>>> outboxes;
+    std::vector<std::unique_ptr<Outbox>> outboxes;
     Graph graph;
 };
 

@@ -7,26 +7,18 @@ using namespace test;
 
 std::string tag(int number) { return "lora/" + std::to_string(number); }
 
-unsigned char byte_of(int number) { return static_cast<unsigned char>(number + 1); }
-
-/// Tags with a block each, which holds its tag's number.
+/// Tags with a filled block each.
 template <class D>
 struct Adapters {
-    template <class Policy>
-    Adapters(const D& driver, int count, std::size_t bytes_of_each, const Policy& policy)
-        : saver{driver}, bytes{bytes_of_each} {
-        for (int i = 0; i < count; ++i) {
-            blocks.push_back(saver.arena(tag(i), policy).allocate(bytes));
-            write_bytes(saver.driver(), blocks.back(), std::vector<unsigned char>(bytes, byte_of(i)));
-        }
+    Adapters(const D& driver, int count, std::size_t bytes_of_each, const AnyPolicy& policy) : saver{driver} {
+        for (int i = 0; i < count; ++i)
+            blocks.emplace_back(driver, saver.arena(tag(i), policy), bytes_of_each, static_cast<std::uint64_t>(i));
     }
     void check_bytes() const {
-        for (std::size_t i = 0; i < blocks.size(); ++i)
-            CHECK(all_are(saver.driver(), blocks[i], bytes, byte_of(static_cast<int>(i))));
+        for (const auto& block : blocks) CHECK(block.whole());
     }
     MemorySaver<D> saver;
-    std::size_t bytes;
-    std::vector<void*> blocks;
+    std::vector<Filled<D>> blocks{};
 };
 
 TEST_CASE("tags share host memory and rings, which are no larger than asked; trim gives rings of files back") {
@@ -55,7 +47,7 @@ TEST_CASE("tags share host memory and rings, which are no larger than asked; tri
 TEST_CASE("one small tag takes as much host memory as it has, rounded up to small pages") {
     for (const Storage storage : {Storage::pinned, Storage::pageable}) {
         const HostDriver host{256_MiB};
-        Adapters<HostDriver> one{host, 1, 64_KiB, HostBackup{.storage = storage, .threads = 1}};
+        Adapters one{host, 1, 64_KiB, HostBackup{.storage = storage, .threads = 1}};
         one.saver.prepare();
         CHECK(host.counts().pinned_bytes == 64_KiB);
         (void)one.saver.pause();
@@ -70,7 +62,7 @@ TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, 
     const Folder folder;
     const HostDriver host{256_MiB};
     const FileBackup files{.directory = folder.path.string(), .threads = 2};
-    Adapters<HostDriver> all{host, 3, 2_MiB, files};
+    Adapters all{host, 3, 2_MiB, files};
     CHECK(all.saver.usage().host_bytes() == 0);
     (void)all.saver.pause();
     const Usage usage = all.saver.usage();
@@ -90,8 +82,7 @@ TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, 
 TEST_CASE("host memory that is not there is refused before it is touched, and the tags stay as they are") {
     const Folder folder;
     const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};
-    Adapters<FaultyDriver<HostDriver>> all{driver, 2, 2_MiB,
-                                           FileBackup{.directory = folder.path.string(), .threads = 1}};
+    Adapters all{driver, 2, 2_MiB, FileBackup{.directory = folder.path.string(), .threads = 1}};
     driver.fail({.call = Call::host_available, .lasting = Lasting::onwards});
     CHECK_THROWS_AS((void)all.saver.pause(), Error);
     CHECK(driver.pinned_bytes() == 0);
