@@ -1,7 +1,7 @@
 // Many threads run every operation in arbitrary order, bounded by counts, not by time. For the thread sanitizer, and
 // for order-independent invariants: live blocks do not overlap, saved bytes are restored, and usage is correct at the
 // end.
-#include "support/machines.hpp"
+#include "graph/graph_support.hpp"
 #include "support/manual_backup.hpp"
 #include "support/played.hpp"
 
@@ -45,11 +45,7 @@ struct Shared {
     /// must not submit work on memory being paused.
     std::shared_mutex launching{};
     std::atomic<void*> at[std::size(places)]{}; ///< addresses of the pool's workspaces
-    std::atomic<int> hooks_run{0};
-    std::atomic<int> captures{0};
-    std::atomic<int> launches{0};
-    std::atomic<int> views{0};
-    std::atomic<int> gates{0};
+    std::atomic<int> hooks_run{0}, captures{0}, launches{0}, views{0}, gates{0};
 };
 
 /// One thread's work: a sequence of random operations, from a seed.
@@ -206,34 +202,25 @@ private:
             captured_ = saver_.allocate(5000);
             shared_.live.add(captured_, 5000);
             const Buffer<unsigned char> scratch{saver_.arena("graphs"), 1 + any(70'000)};
-            check(saver_.driver().fill(address_of(scratch.data()), 1, scratch.size(), stream_), "fill");
-            check(saver_.driver().fill(address_of(captured_), 2, 5000, stream_), "fill");
+            fill_on(saver_.driver(), scratch.data(), scratch.size(), 1, stream_);
+            fill_on(saver_.driver(), captured_, 5000, 2, stream_);
         });
         ++shared_.captures;
     }
     void launch() {
         if (!graph_) return;
         const std::shared_lock no_pause{shared_.launching};
-        const auto act = [&] {
-            if (any(3) == 0) {
-                graph_.update(stream_,
-                              [&] { check(saver_.driver().fill(address_of(captured_), 3, 5000, stream_), "fill"); });
-            }
-            graph_.launch(stream_);
-        };
         (void)saver_.resume("graphs");
-        act();
+        if (any(3) == 0) graph_.update(stream_, [&] { fill_on(saver_.driver(), captured_, 5000, 3, stream_); });
+        graph_.launch(stream_);
         ++shared_.launches;
     }
     void drop_graph() {
         graph_.reset();
-        if (captured_ != nullptr) give_up_after_work(std::exchange(captured_, nullptr));
-    }
-    /// Frees a block while launches may still be in flight.
-    void give_up_after_work(void* block) {
-        shared_.live.remove(block);
-        if (any(2) == 0) return saver_.deallocate(block);
-        saver_.deallocate(block, stream_);
+        if (captured_ == nullptr) return;
+        shared_.live.remove(captured_); // launches may still be in flight
+        any(2) == 0 ? saver_.deallocate(captured_) : saver_.deallocate(captured_, stream_);
+        captured_ = nullptr;
     }
 
     void workspace() {

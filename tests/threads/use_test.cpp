@@ -13,30 +13,22 @@ std::string name_of(unsigned tag) { return "model." + std::to_string(tag); }
 
 /// Eight tags in memory for three, filled with patterns.
 struct World {
-    explicit World(HostDriverOptions machine) : driver{HostDriver{3 * growth, machine}}, saver{std::in_place, driver} {
+    explicit World(HostDriverOptions options) : machine{HostDriver{3 * growth, options}} {
         for (unsigned tag = 0; tag < tags; ++tag) {
-            (void)saver->reclaim(growth);
-            blocks[tag] =
-                saver->arena(name_of(tag), HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(each);
-            write_pattern(driver, blocks[tag], each, tag);
+            (void)saver.reclaim(growth);
+            const Arena arena = saver.arena(name_of(tag), HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
+            blocks.emplace_back(machine.driver, arena, each, tag);
         }
     }
-    ~World() {
-        saver.reset();
-        check_given_back(driver);
-    }
-    [[nodiscard]] bool whole(unsigned tag) { // checks one word; other tests compare the bytes
+    [[nodiscard]] bool whole(unsigned tag) const { // checks one word; other tests compare the bytes
         const std::size_t at = 8 * (tag + 1);
-        return read_bytes(driver, static_cast<char*>(blocks[tag]) + at, 64) == [&] {
-            const auto all = pattern(at + 64, tag);
-            return std::vector<unsigned char>{all.begin() + static_cast<std::ptrdiff_t>(at), all.end()};
-        }();
+        return read_bytes(machine.driver, blocks[tag].data() + at, 64) == part_of(pattern(at + 64, tag), at, 64);
     }
 
     static constexpr std::size_t growth = 2_MiB; // the memory of a tag with one block
-    D driver;
-    std::optional<MemorySaver<D>> saver;
-    std::array<void*, tags> blocks{};
+    const Checked machine;
+    MemorySaver<D> saver{machine.driver};
+    std::vector<Filled<D>> blocks{};
 };
 
 HostDriverOptions options_of_chosen() {
@@ -46,7 +38,7 @@ HostDriverOptions options_of_chosen() {
 
 TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_hosts) {
     World world{options_of_chosen()};
-    auto& saver = *world.saver;
+    auto& saver = world.saver;
     constexpr int threads = 16;
     constexpr int rounds = 60;
     std::atomic<int> wrong{0};
@@ -58,7 +50,7 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
     };
     Threads crew{threads, [&](std::size_t thread) {
                      std::mt19937 random{static_cast<unsigned>(thread) + 1};
-                     const OwnStream stream{world.driver};
+                     const OwnStream stream{world.machine.driver};
                      const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
                      for (int round = 0; round < rounds; ++round) {
                          const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
@@ -110,7 +102,7 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
 
 TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever") {
     World world{{}};
-    auto& saver = *world.saver;
+    auto& saver = world.saver;
     for (unsigned tag = 0; tag < 3; ++tag) (void)saver.use(name_of(tag));
     std::atomic<bool> stop{false};
     std::atomic<bool> got{false};
@@ -139,7 +131,7 @@ TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever")
 
 TEST_CASE("threads: uses of tags that a waiting one wants queue behind it, all others pass") {
     World world{{}};
-    auto& saver = *world.saver;
+    auto& saver = world.saver;
     for (unsigned tag = 0; tag < 3; ++tag) (void)saver.use(name_of(tag));
     std::optional<Use> all{saver.use({name_of(0), name_of(1), name_of(2)})};
     const auto waits = [&] { return saver.usage().residency().waits; };
