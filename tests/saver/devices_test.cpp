@@ -93,10 +93,9 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
     MemorySaver saver{near[0]};
     std::map<Address, int> order; // of the blocks at these addresses
     for (const char* tag : {"a", "b", "c"}) {
-        for (int device : {0, 1, 2}) {
-            const auto i = static_cast<std::size_t>(device);
-            const Arena arena = saver.arena(tag, Discard{}, near[i]);
-            order.emplace(address_of(arena.allocate(2_MiB)), static_cast<int>(order.size()));
+        for (const AnyDriver& device : near) {
+            void* const block = saver.arena(tag, Discard{}, device).allocate(2_MiB);
+            order.emplace(address_of(block), static_cast<int>(order.size()));
         }
     }
     std::mutex mutex;

@@ -6,11 +6,6 @@
 namespace saver_drop_test {
 using namespace test;
 
-template <class D>
-void fill(const D& driver, const Buffer<char>& block, unsigned char byte) {
-    write_bytes(driver, block.data(), std::vector<unsigned char>(block.size_bytes(), byte));
-}
-
 TEST_CASE_FIXTURE(OnSaver, "drop: releases everything of a tag, and its name is unknown again" * on_quick) {
     const Arena gone = saver.arena("lora.1", HostBackup{});
     void* const block = gone.allocate(4_MiB);
@@ -128,14 +123,13 @@ TEST_CASE_FIXTURE(OnSaver, "drop: tags that are made and dropped leave nothing b
 
 TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed from the next resume on") {
     const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
-    const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
-    const Buffer<char> filed{saver.arena("f", file), 4 << 20};
-    const auto cycle = [&](unsigned char byte) {
-        fill(machine.driver, block, byte);
-        fill(machine.driver, filed, byte);
+    Filled block{machine.driver, saver.arena("w", HostBackup{.threads = 1}), 8_MiB};
+    Filled filed{machine.driver, saver.arena("f", file), 4_MiB};
+    const auto cycle = [&](std::uint64_t seed) {
+        block.write(seed);
+        filed.write(seed);
         pause_and_resume(saver);
-        CHECK(all_are(machine.driver, block.data(), block.size(), byte));
-        CHECK(all_are(machine.driver, filed.data(), filed.size(), byte));
+        CHECK((block.whole() && filed.whole()));
     };
     cycle(1);
     CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
@@ -180,19 +174,19 @@ TEST_CASE_FIXTURE(OnSaver, "forget_backup: blocks that live on are saved by the 
     policies.push_back({"a program's own", own}); // never saves what was forgotten
     const NamedPolicy policy = each_of(policies);
     {
-        const Buffer<char> block{saver.arena("w", policy.policy), 3 << 20};
-        for (unsigned char round = 1; round < 3; ++round) {
-            fill(machine.driver, block, round);
+        Filled block{machine.driver, saver.arena("w", policy.policy), 3_MiB};
+        for (std::uint64_t round = 1; round < 3; ++round) {
+            block.write(round);
             CHECK(saver.pause("w").saved_bytes == 3_MiB);
             saver.forget_backup("w");
             CHECK(row_of(saver, "w").backed_up_bytes == 0);
             CHECK(saver.resume("w").restored_bytes == 0);
             CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1), Misuse);
         }
-        fill(machine.driver, block, 9);
+        block.write(9);
         CHECK(saver.pause("w").saved_bytes == 3_MiB);
         CHECK(saver.resume("w").restored_bytes == 3_MiB);
-        CHECK(all_are(machine.driver, block.data(), block.size(), 9));
+        CHECK(block.whole());
     }
     CHECK(own.copies->forgotten().size() == (policy.name == "a program's own" ? 1 : 0)); // by the end of its buffer
 }

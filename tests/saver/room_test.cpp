@@ -154,26 +154,23 @@ TEST_CASE("room: a margin that is set while a tag is being made is that tag's") 
 }
 
 TEST_CASE("room: what an earlier try resumed is in the report of a resume, or of its exception") {
-    for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
-        for (const std::uint64_t nth : {1U, 2U}) { // the copies of one tag, after those of the other
-            CAPTURE(lasting == Lasting::once);
-            CAPTURE(nth);
-            const MachineDriver driver{HostDriver{all}};
-            int asked = 0;
-            MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked == 1; }}};
-            (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_KiB);
-            (void)saver.arena("b", HostBackup{.threads = 1}).allocate(1_KiB);
-            const std::size_t bytes = saver.pause().released_bytes;
-            driver.fail({.call = Call::wait, .nth = nth, .lasting = lasting, .kind = StatusKind::out_of_memory});
-            const Report report =
-                lasting == Lasting::once ? saver.resume() : thrown<OutOfMemory>([&] { (void)saver.resume(); }).report();
-            driver.heal();
-            CHECK(asked == (lasting == Lasting::once ? 1 : 2));
-            const Report rest = saver.resume();
-            CHECK(rest.tags.empty() == (lasting == Lasting::once));
-            CHECK(report.tags.size() + rest.tags.size() == 2);
-            CHECK(report.mapped_bytes + rest.mapped_bytes == bytes);
-        }
+    const bool once = either("fails once", "fails onwards");
+    for (const std::uint64_t nth : {1U, 2U}) { // the copies of one tag, after those of the other
+        CAPTURE(nth);
+        const MachineDriver driver{HostDriver{all}};
+        int asked = 0;
+        MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked == 1; }}};
+        for (const char* tag : {"a", "b"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_KiB);
+        const std::size_t bytes = saver.pause().released_bytes;
+        const Lasting lasting = once ? Lasting::once : Lasting::onwards;
+        driver.fail({.call = Call::wait, .nth = nth, .lasting = lasting, .kind = StatusKind::out_of_memory});
+        const Report report = once ? saver.resume() : thrown<OutOfMemory>([&] { (void)saver.resume(); }).report();
+        driver.heal();
+        CHECK(asked == (once ? 1 : 2));
+        const Report rest = saver.resume();
+        CHECK(rest.tags.empty() == once);
+        CHECK(report.tags.size() + rest.tags.size() == 2);
+        CHECK(report.mapped_bytes + rest.mapped_bytes == bytes);
     }
 }
 
