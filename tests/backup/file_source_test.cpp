@@ -356,6 +356,43 @@ TEST_CASE_FIXTURE(OnFiles,
     }
 }
 
+TEST_CASE_FIXTURE(
+    OnFiles,
+    "FileSource: a file that is truncated or written to while it is read is an error, and one that is unreadable") {
+    const bool cut = either("cut", "written to");
+    const Loaded block{files, saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB}), 6_MiB};
+    const auto time = std::filesystem::last_write_time(block.path);
+    const auto write = [&](const Bytes& bytes) { // in place
+        std::ofstream{block.path, std::ios::in | std::ios::out | std::ios::binary}.write(
+            reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    };
+    const auto repair = [&] {
+        write(pattern(6_MiB, 1));
+        std::filesystem::last_write_time(block.path, time);
+    };
+    saver.pause("model");
+    std::atomic<bool> once{false};
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call != Call::read_file || once.exchange(true)) return;
+        if (cut) std::filesystem::resize_file(block.path, 1_MiB);
+        if (!cut) write({1, 2, 3});
+    });
+    for (int i = 0; i < 2; ++i) {
+        once = false;
+        CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
+        CHECK(row_of(saver, "model").state == "paused");
+    }
+    repair();
+    once = false;
+    if (!cut) CHECK_THROWS_AS((void)saver.backup_view(block.data(), 6_MiB), SourceChanged);
+    machine.driver.on_call({});
+    repair();
+    machine.driver.fail({.call = Call::read_file});
+    check_says<Error>(block.path, [&] { saver.resume("model"); });
+    saver.resume("model");
+    CHECK(block.whole(machine.driver));
+}
+
 TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of .first first" * on_machines) {
     constexpr std::size_t layer = 3_MiB;
     const Loaded block{files, saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB}), 8 * layer};
