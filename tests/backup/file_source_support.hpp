@@ -1,15 +1,7 @@
 // A directory with files of known bytes to load.
 #pragma once
 
-#include "support/bytes.hpp"
-#include "support/folder.hpp"
-
-#include <cstddef>
-#include <doctest/doctest.h>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace test {
 

@@ -2,18 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/backup.hpp"
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-#include "support/bytes.hpp"
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <doctest/doctest.h>
-#include <memory>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace transfer_test {
 using namespace memsaver;

@@ -2,16 +2,7 @@
 #pragma once
 
 #include "memsaver/heap/block_allocator.hpp"
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <doctest/doctest.h>
-#include <map>
-#include <random>
-#include <set>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace block_model {
 using namespace memsaver;

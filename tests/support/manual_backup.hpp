@@ -2,21 +2,7 @@
 // holds until then. Shows what a user would write to test an asynchronous backup. Independent of arenas.
 #pragma once
 
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <string_view>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace test {
 using namespace memsaver;

@@ -1,11 +1,7 @@
 // A tag whose first save fails, because the directory of its FileBackup is gone.
 #pragma once
 
-#include "memsaver/memsaver.hpp"
-
-#include <filesystem>
-#include <string>
-#include <unistd.h>
+#include "support/machines.hpp"
 
 namespace test {
 
