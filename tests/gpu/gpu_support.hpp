@@ -100,8 +100,6 @@ struct Native {
     CUresult (*stream_capturing)(CUstream, CUstreamCaptureStatus*) = library.entry("cuStreamIsCapturing", 10000);
     CUresult (*fill)(CUdeviceptr, unsigned char, std::size_t, CUstream) = library.entry("cuMemsetD8Async", 3020);
     CUresult (*copy_to_host)(void*, CUdeviceptr, std::size_t, CUstream) = library.entry("cuMemcpyDtoHAsync", 3020);
-    CUresult (*copy_to_device)(CUdeviceptr, const void*, std::size_t, CUstream) = library.entry("cuMemcpyHtoDAsync",
-                                                                                                3020);
     CUresult (*begin_capture)(CUstream, CUstreamCaptureMode) = library.entry("cuStreamBeginCapture", 10010);
     CUresult (*end_capture)(CUstream, CUgraph*) = library.entry("cuStreamEndCapture", 10000);
     CUresult (*graph_instantiate)(CUgraphExec*, CUgraph,
@@ -191,13 +189,6 @@ struct Program {
         must(native.stream_synchronize(stream), "cuStreamSynchronize");
         return words;
     }
-    void write(void* data, const std::vector<std::uint32_t>& words) {
-        must(native.copy_to_device(reinterpret_cast<CUdeviceptr>(data), words.data(),
-                                   words.size() * sizeof(std::uint32_t), stream),
-             "cuMemcpyHtoDAsync");
-        must(native.stream_synchronize(stream), "cuStreamSynchronize");
-    }
-
     /// Returns the free bytes reported by cuMemGetInfo.
     std::size_t free_bytes() {
         std::size_t free = 0;

@@ -53,10 +53,9 @@ TEST_CASE("exit with paused memory is silent, whether the driver ends before the
     }
 }
 
-TEST_CASE("fork: calls of the child are refused, and the parent is unharmed") { // all calls: process/fork_test.cpp
+/// All calls: process/fork_test.cpp.
+TEST_CASE_FIXTURE(OnGpu, "fork: calls of the child are refused, and the parent is unharmed") {
     constexpr std::size_t bytes = 4_MiB + 4_KiB;
-    Program program;
-    const Ledgered books;
     MemorySaver saver{books.driver};
     const std::string folder = std::filesystem::temp_directory_path().string();
     const Arena weights = saver.arena("weights", HostBackup{.threads = 2});

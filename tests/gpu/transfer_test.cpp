@@ -99,14 +99,11 @@ detail::Vector<Piece> cut(Address memory, std::uint64_t location, std::size_t by
     return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
 }
 
-TEST_CASE("Direct transfer: a stream follows a range") {
-    using Region = HostCells;
-    constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // at least two cells, wherever it begins
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "Direct transfer: a stream follows a range") {
+    constexpr std::size_t bytes = HostCells::cell_bytes + 8_MiB; // at least two cells, wherever it begins
     const PlainBytes memory{books.driver, bytes};
-    const auto region = std::make_shared<Region>(books.driver, bytes);
-    detail::Vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
+    const auto region = std::make_shared<HostCells>(books.driver, bytes);
+    detail::Vector<Piece> pieces = cut(memory.address(), region->address(), bytes, HostCells::cell_bytes);
     for (Piece& piece : pieces) piece.pages = region;
     REQUIRE(pieces.size() >= 2);
     const auto make = [&](Direction direction) {
