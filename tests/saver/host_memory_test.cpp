@@ -79,6 +79,33 @@ TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, 
     CHECK(all.saver.usage().host_bytes() == host.counts().pinned_bytes);
 }
 
+TEST_CASE("usage shows host memory that could not be given back") {
+    const Folder folder;
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{.retain = false, .threads = 1}},
+          AnyPolicy{FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 4_MiB}}}) {
+        for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+            CAPTURE(policy.name());
+            CAPTURE(std::string{call_name(call)});
+            const FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+            Adapters<FaultyDriver<HostDriver>> all{driver, 1, 3_MiB, policy};
+            all.saver.pause();
+            driver.fail({.call = call, .lasting = Lasting::onwards});
+            all.saver.resume();
+            (void)all.saver.trim();
+            CHECK(driver.host_bytes() != 0);
+            CHECK(all.saver.usage().host_bytes() == driver.host_bytes());
+            driver.heal();
+            all.saver.pause();
+            all.saver.resume();
+            (void)all.saver.trim();
+            CHECK(driver.host_bytes() == 0);
+            CHECK(all.saver.usage().host_bytes() == 0);
+            all.check_bytes();
+        }
+    }
+}
+
 TEST_CASE("host memory that is not there is refused before it is touched, and the tags stay as they are") {
     const Folder folder;
     const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};

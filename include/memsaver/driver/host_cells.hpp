@@ -51,7 +51,8 @@ class Ring;
 /// told that they fit. Thread-safe.
 class HostBudget {
 public:
-    /// The untouched part of a promise. Move-only; returned to the budget on destruction.
+    /// The untouched part of a promise. Move-only; returned to the budget on destruction. Does not own the budget,
+    /// which may keep what could not be freed, with its promise.
     class Promise {
     public:
         Promise() = default;
@@ -67,28 +68,29 @@ public:
         /// `bytes` of the promise have been touched: the system counts them from now on, and so does `taken_bytes`, for
         /// as long as the promise lives.
         void touched(std::size_t bytes) noexcept {
-            if (!budget_) return;
-            const std::lock_guard lock{budget_->mutex_};
+            const std::shared_ptr<HostBudget> budget = budget_.lock();
+            if (!budget) return;
+            const std::lock_guard lock{budget->mutex_};
             bytes = std::min(bytes, bytes_);
-            budget_->promised_ -= bytes;
+            budget->promised_ -= bytes;
             bytes_ -= bytes;
-            budget_->taken_ += bytes;
+            budget->taken_ += bytes;
             taken_ += bytes;
         }
 
     private:
         friend class HostBudget;
-        Promise(std::shared_ptr<HostBudget> budget, std::size_t bytes) : budget_{std::move(budget)}, bytes_{bytes} {}
+        Promise(const std::shared_ptr<HostBudget>& budget, std::size_t bytes) : budget_{budget}, bytes_{bytes} {}
 
         void end() noexcept {
-            if (!budget_) return;
-            const std::shared_ptr<HostBudget> budget = std::move(budget_); // it may be the last owner of the mutex
+            const std::shared_ptr<HostBudget> budget = budget_.lock(); // it may be the last owner of the mutex
+            if (!budget) return;
             const std::lock_guard lock{budget->mutex_};
             budget->promised_ -= std::exchange(bytes_, 0);
             budget->taken_ -= std::exchange(taken_, 0);
         }
 
-        std::shared_ptr<HostBudget> budget_;
+        std::weak_ptr<HostBudget> budget_;
         std::size_t bytes_ = 0; // untouched; guarded by the budget's mutex, as the next
         std::size_t taken_ = 0;
     };
@@ -174,7 +176,6 @@ public:
     /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
     /// the first failure. A lost device holds no pins.
     Status close() noexcept override {
-        promise_ = {};
         Status first = settle(driver_, unsettled_);
         if (!first.ok()) return first;
         for (std::size_t i = 0; i < cells_.size(); ++i) {
@@ -189,7 +190,9 @@ public:
         // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
         if (!first.ok() || pages_ == nullptr) return first;
         const Status status = driver_.unmap_host(pages_, bytes_);
-        if (status.ok()) pages_ = nullptr;
+        if (!status.ok()) return status;
+        pages_ = nullptr;
+        promise_ = {};
         return status;
     }
 
@@ -342,7 +345,6 @@ public:
         if (!driver_) return {};
         if (const Status status = settle(); !status.ok()) return status;
         ready_ = false;
-        promise_ = {};
         const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
         // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
         if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
@@ -350,6 +352,7 @@ public:
         const Status status = driver_->unmap_host(pages_, bytes_);
         if (!status.ok()) return status;
         pages_ = nullptr;
+        promise_ = {};
         driver_.reset();
         return status;
     }
