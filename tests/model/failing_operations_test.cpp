@@ -1,6 +1,6 @@
 // Random operations over all policies while driver calls fail, compared with a simple model.
-#include "support/random.hpp"
 #include "support/player.hpp"
+#include "support/random.hpp"
 #include "support/sampling.hpp"
 
 #include <cstdint>

@@ -24,7 +24,7 @@ TEST_CASE("single handle: without it neighbours are resumed behind one handle, w
         saver.pause(arena.tag());
         saver.resume(arena.tag());
         const std::size_t after = machine.live.count();
-        CHECK(single ? after == before : after < before);
+        CHECK((single ? after == before : after < before));
         for (void* const block : blocks) saver.deallocate(block);
         saver.drop(arena.tag());
     }

@@ -146,9 +146,37 @@ TEST_CASE("a peer can use the pages, before a pause and after") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE_FIXTURE(
-    OnTwoGpus,
-    "a pool of workspaces, and a graph, on the second device: grow, are zeroed, captured, paused and replayed there") {
+TEST_CASE_FIXTURE(OnTwoGpus, "a graph on the second device is paused there, and replays") {
+    constexpr std::uint32_t count = 1 << 19;
+    Program neighbour{1};
+    MemorySaver saver{first.driver};
+    void* block = nullptr;
+    {
+        const CaptureOptions there{.policy = Zero{}, .device = second.driver};
+        const Graph graph = capture(saver, "graph", neighbour.stream, there, [&] {
+            block = saver.allocate(count * sizeof(std::uint32_t));
+            neighbour.add_one(neighbour.stream, block, count);
+        });
+        CHECK(graph.device() == 1);
+        CHECK(first.driver.handle_bytes() == 0);
+        CHECK(second.driver.handle_bytes() != 0);
+        for (int cycle = 0; cycle < 3; ++cycle) {
+            CAPTURE(cycle);
+            saver.pause("graph");
+            CHECK(second.driver.handle_bytes() == 0);
+            CHECK_THROWS_AS(graph.launch(neighbour.stream), Misuse);
+            saver.resume("graph"); // zeros
+            graph.launch(neighbour.stream);
+            neighbour.synchronize();
+            CHECK(neighbour.read(block, count) == words(count, 1));
+        }
+        // The stream belongs to another device.
+        CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse);
+    }
+    saver.deallocate(block);
+}
+
+TEST_CASE_FIXTURE(OnTwoGpus, "a pool of workspaces on the second device: grows, is zeroed, captured and paused there") {
     constexpr std::uint32_t count = 1 << 20;
     constexpr std::size_t bytes = count * sizeof(std::uint32_t);
     Program neighbour{1};
@@ -169,15 +197,10 @@ TEST_CASE_FIXTURE(
         const CaptureOptions there{.policy = Zero{}, .device = second.driver};
         const Graph graph = capture(saver, "graph", neighbour.stream, there,
                                     [&] { neighbour.add_one(neighbour.stream, pool.get("a", bytes, zeroed), count); });
-        CHECK(graph.device() == 1);
-        CHECK(first.driver.handle_bytes() == 0);
-        // The stream belongs to another device.
-        CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse);
         for (int cycle = 0; cycle < 2; ++cycle) {
             CAPTURE(cycle);
             saver.pause();
             CHECK(second.driver.handle_bytes() == 0);
-            CHECK_THROWS_AS(graph.launch(neighbour.stream), Misuse);
             CHECK(pool.get("a", bytes) == workspace);
             saver.resume();
             for (int replay = 0; replay < 2; ++replay) { // each replay begins with zeros
