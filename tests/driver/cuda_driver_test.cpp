@@ -91,7 +91,9 @@ TEST_CASE_FIXTURE(OnStub,
     const auto asked = stub.state.asked;
     CHECK(asked.size() > 40);
     for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
-    for (const auto& [name, version] : asked) {
+    for (const auto& entry : asked) {
+        const auto& name = entry.first;
+        const auto version = entry.second;
         CAPTURE(name);
         CHECK_FALSE(contains(name, "_")); // plain names, and versions that stay
         CHECK(version >= 2000);
