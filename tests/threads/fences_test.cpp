@@ -52,6 +52,22 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
+TEST_CASE_FIXTURE(OnHost,
+                  "an arena that is closed while a thread is about to note a free, or asks for one, leaves no event") {
+    const bool frees = either("to note a free", "that asks for one");
+    const OwnStream stream{machine.driver};
+    TaggedArena<MachineDriver> arena{machine.driver, "closed"};
+    void* const blocks[] = {arena.allocate(1_MiB), arena.allocate(1_MiB)};
+    arena.deallocate(blocks[0], stream);
+    Stuck beside{machine.driver, frees ? Call::record : Call::query, [&] {
+                     if (frees) arena.deallocate(blocks[1], stream);
+                     if (!frees) (void)arena.allocate(8_MiB);
+                 }};
+    arena.close();
+    CHECK_THROWS_AS(beside.go_on(), Misuse);
+    CHECK(machine.driver.outstanding().events == 0);
+}
+
 TEST_CASE_FIXTURE(OnHost, "a block freed while a close waits for the device is free, also if that wait fails") {
     const bool fails = either("that fails", "that succeeds");
     TaggedArena<MachineDriver> arena{machine.driver, "closing"};

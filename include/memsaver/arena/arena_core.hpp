@@ -288,6 +288,7 @@ public:
         } else if (!now) {
             frees_.after_fence(address, block->bytes);
         }
+        frees_.give_back(place);
         forget(*memory, block->serial);
         memory->blocks.mark_freed(*block);
         if (now) memory->blocks.reclaim(address);

@@ -72,14 +72,14 @@ public:
 
     // --- deallocation ---
 
-    /// A place in a stream, at which a block was freed. Must be destroyed without the lock.
+    /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
+    /// must be without the lock.
     class Place {
     public:
         explicit Place(Frees& frees) noexcept : frees_{frees} {}
         Place& operator=(Place&&) = delete;
         ~Place() {
-            if (mark_.event && (mark_.event = frees_.spare_.exchange(mark_.event)))
-                (void)frees_.driver_.close_event(mark_.event);
+            if (mark_.event) (void)frees_.driver_.close_event(mark_.event);
         }
         /// Records an event at the place. Takes no lock.
         Status record(StreamRef stream) noexcept {
@@ -103,6 +103,10 @@ public:
     /// Adds a block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
     void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place) {
         place.mark_.event = DeferredFrees::after_stream(address, bytes, stream, place.mark_);
+    }
+    /// Keeps the event of a place that was not needed. Requires the lock, and that `clear` was not called.
+    void give_back(Place& place) noexcept {
+        if (place.mark_.event) place.mark_.event = spare_.exchange(place.mark_.event);
     }
     /// Adds a block that waits for the next fence. As above.
     void after_fence(Address address, std::size_t bytes) { DeferredFrees::after_fence(address, bytes, begun_); }
@@ -131,7 +135,8 @@ public:
                 passed = false;
                 if (!driver_.query(asked.mark.event, passed).ok()) passed = false;
                 lock.lock();
-                if (EventRef over = answer(asked, passed, reclaim)) close(lock, spare_.exchange(over));
+                if (EventRef over = answer(asked, passed, reclaim))
+                    close(lock, cleared_ ? over : spare_.exchange(over));
                 any = any || passed;
                 changed_.notify_all();
             }
@@ -140,6 +145,7 @@ public:
     }
     /// Forgets all blocks, and closes all events.
     void clear(Lock& lock) noexcept {
+        cleared_ = true; // from now on, none is spare
         while (const EventRef event = DeferredFrees::clear()) close(lock, event);
         while (const EventRef event = spare_.exchange({})) close(lock, event);
     }
@@ -223,8 +229,9 @@ private:
     SpareEvents spare_;
     std::atomic<std::uint64_t> last_number_{0}; // of a block freed with a stream
     std::condition_variable changed_;           // a fence is over, or an event has been queried
-    bool fencing_ = false;                      // a thread waits for the device, and others wait for that thread
-    std::size_t threshold_ = 0;                 // 0: the device has not been asked yet
+    bool cleared_ = false;
+    bool fencing_ = false;      // a thread waits for the device, and others wait for that thread
+    std::size_t threshold_ = 0; // 0: the device has not been asked yet
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };
