@@ -7,6 +7,10 @@
 namespace test {
 
 inline std::string directory() { return std::filesystem::temp_directory_path().string(); }
+/// In memory if possible.
+inline std::string quick_directory() {
+    return std::filesystem::is_directory("/dev/shm") ? std::string{"/dev/shm"} : directory();
+}
 
 struct NamedPolicy {
     std::string name;

@@ -12,7 +12,7 @@ constexpr unsigned threads = 4;
 /// Rings of two buffers for each of two threads, and more pieces than buffers: each thread copies several.
 std::vector<SweptPolicy> by_rings() {
     HostBackup pageable{.storage = Storage::pageable, .threads = threads, .ring_bytes = 8_MiB};
-    FileBackup file{.directory = files_directory(), .threads = threads, .ring_bytes = 8_MiB};
+    FileBackup file{.directory = quick_directory(), .threads = threads, .ring_bytes = 8_MiB};
     FileBackup file_given_back = file;
     file_given_back.retain = false;
     HostBackup checked = pageable;

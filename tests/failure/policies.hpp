@@ -63,12 +63,6 @@ struct SweptPolicy {
 /// The poison of the policies here; differs from that of fresh pages.
 inline constexpr unsigned char poison = 0x5A;
 
-/// Returns a directory for files, in memory if possible.
-inline std::string files_directory() {
-    const char* const in_memory = "/dev/shm";
-    return std::filesystem::is_directory(in_memory) ? in_memory : directory();
-}
-
 /// A device beside the swept ones that holds backups.
 inline const HostDriver& quiet_peer() {
     static const HostDriver peer{1_GiB, {.device = 7}};
@@ -77,7 +71,7 @@ inline const HostDriver& quiet_peer() {
 
 /// Returns every policy, with small sizes.
 inline std::vector<SweptPolicy> every_policy(unsigned threads) {
-    const Small small{files_directory(), threads};
+    const Small small{quick_directory(), threads};
     std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
                                  {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
                                  {"zero", Zero{}, Becomes::zero}};
@@ -121,7 +115,7 @@ private:
 
 /// Returns policies that compare the bytes that they do not save, and policies whose copies run on an engine's threads.
 inline std::vector<SweptPolicy> checked_and_executed() {
-    const Small small{files_directory(), 1};
+    const Small small{quick_directory(), 1};
     const HostBackup pinned_once{.refresh = Refresh::once, .check = true, .threads = 1};
     HostBackup pageable_once = pageable(small);
     pageable_once.refresh = Refresh::once;

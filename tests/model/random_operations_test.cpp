@@ -48,11 +48,6 @@ private:
     std::size_t resident_ = resident();
 };
 
-/// Returns a directory for files: in memory if possible, because every freed block costs a file call.
-std::string quick_directory() {
-    return std::filesystem::is_directory("/dev/shm") ? std::string{"/dev/shm"} : directory();
-}
-
 TEST_CASE("random operations" * on_machines) {
     for (std::uint64_t seed = 1 + sampling().first(3); seed <= 3; seed += sampling().stride(3)) {
         CAPTURE(seed);
