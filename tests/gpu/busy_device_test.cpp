@@ -39,11 +39,14 @@ TEST_CASE_FIXTURE(OnGpu,
     saver.close();
 }
 
-TEST_CASE_FIXTURE(OnGpu, "freed with a stream: reusable once that stream has passed, whatever others do") {
-    // Memory for exactly two blocks, so that a third must reuse one of them.
-    constexpr std::size_t block_bytes = 2_MiB;
+/// An arena with memory for exactly two blocks, so that a third must reuse one of them.
+constexpr std::size_t block_bytes = 2_MiB;
+struct OnTwo : OnGpu {
     TaggedArena<Watched, Discard> arena{books.driver, "two", {}, {.capacity = 2 * block_bytes}};
     void* const a = arena.allocate(block_bytes);
+};
+
+TEST_CASE_FIXTURE(OnTwo, "freed with a stream: reusable once that stream has passed, whatever others do") {
     void* const b = arena.allocate(block_bytes);
 
     program.shut_gate();
@@ -57,6 +60,21 @@ TEST_CASE_FIXTURE(OnGpu, "freed with a stream: reusable once that stream has pas
     program.open_gate();
     must(program.native.stream_synchronize(program.stream), "cuStreamSynchronize");
     CHECK(arena.allocate(block_bytes) == a);
+    arena.close();
+}
+
+TEST_CASE_FIXTURE(OnTwo, "freed without a stream: handed out again only after waiting for the device") {
+    (void)arena.allocate(block_bytes);
+    program.shut_gate();
+    program.wait_and_store(program.stream, a, 0xBAD);
+    arena.deallocate(a);
+    books.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::drain) program.open_gate(); // the kernel ends once the driver is drained
+    });
+    CHECK(arena.allocate(block_bytes) == a);
+    CHECK(program.idle(program.stream));
+    CHECK(books.driver.calls(Call::drain) == 1);
+    books.driver.on_call({});
     arena.close();
 }
 
