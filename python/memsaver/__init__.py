@@ -11,13 +11,22 @@ Based on ctypes over the C interface of libmemsaver, which is loaded on first us
 MEMSAVER_LIBRARY names the file. `memsaver.torch` allocates PyTorch tensors in a tag's memory.
 """
 
+from memsaver._arguments import Under as Under
 from memsaver._library import library_path as library_path
 from memsaver._memory import Buffer as Buffer, View as View
-from memsaver._residency import *
-from memsaver._saver import Arena as Arena, Hook as Hook, Region as Region, Saver as Saver, Under as Under
+from memsaver._residency import Arrival as Arrival, Elastic as Elastic, Gate as Gate, Use as Use
+from memsaver._saver import Arena as Arena, Hook as Hook, Region as Region, Saver as Saver
 from memsaver._saver import gpu_available as gpu_available, gpu_count as gpu_count, version as version
-from memsaver._share import *
-from memsaver.errors import *
-from memsaver.events import *
-from memsaver.policies import *
-from memsaver.reports import *
+from memsaver._share import Attached as Attached, Lending as Lending, Share as Share
+from memsaver.errors import BackupDamaged as BackupDamaged, DeviceLost as DeviceLost, DriverError as DriverError
+from memsaver.errors import Error as Error, HookFailed as HookFailed, InternalError as InternalError, Misuse as Misuse
+from memsaver.errors import NotIdle as NotIdle, OutOfAddresses as OutOfAddresses, OutOfHostMemory as OutOfHostMemory
+from memsaver.errors import OutOfMemory as OutOfMemory, PublicationDamaged as PublicationDamaged
+from memsaver.errors import SourceChanged as SourceChanged, Unavailable as Unavailable
+from memsaver.events import Event as Event, EventKind as EventKind, HookEvent as HookEvent, Moment as Moment
+from memsaver.events import NoRoom as NoRoom
+from memsaver.policies import Discard as Discard, FileBackup as FileBackup, FileSource as FileSource
+from memsaver.policies import HostBackup as HostBackup, Policy as Policy, Zero as Zero
+from memsaver.reports import ArenaUsage as ArenaUsage, DeviceUsage as DeviceUsage, Info as Info, Member as Member
+from memsaver.reports import Reclaimed as Reclaimed, Report as Report, Residency as Residency, Totals as Totals
+from memsaver.reports import Usage as Usage, format_bytes as format_bytes

@@ -22,15 +22,17 @@ class Under:
 
 
 #: None: every tag. One name, several, or all under a prefix. An empty list means no tag.
-TagList: TypeAlias = str | Under | Iterable[str] | None
+Tags: TypeAlias = str | Under | Iterable[str] | None
 #: An address (0: the device's default stream), or a stream object of PyTorch, CuPy or Numba, or with `__cuda_stream__`.
 Stream: TypeAlias = Any
+#: Seconds.
+Time: TypeAlias = float | None
 #: What an operation waits for. Events are addresses or objects, as streams are.
 Streams: TypeAlias = Iterable[Stream] | None
 Events: TypeAlias = Iterable[Any] | None
 
 
-def names_of(tags: TagList) -> tuple[Any, int]:
+def names_of(tags: Tags) -> tuple[Any, int]:
     if tags is None:
         return None, 0
     if isinstance(tags, Under):

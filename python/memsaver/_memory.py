@@ -15,8 +15,6 @@ from memsaver._arguments import free_order_of
 from memsaver._callbacks import Scope
 from memsaver.errors import Error, Misuse
 
-__all__ = ["Buffer", "DType", "Shape", "View"]
-
 #: An array-interface type ("<f4"), or anything that numpy.dtype() accepts: numpy.float32, "float32", ...
 DType: TypeAlias = Any
 #: One extent, or one for each dimension: of int, numpy.int64, ...

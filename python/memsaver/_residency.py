@@ -22,8 +22,6 @@ from memsaver.reports import Report, filled
 if TYPE_CHECKING:
     from memsaver._saver import Arena, Saver
 
-__all__ = ["Arrival", "Elastic", "Gate", "Use"]
-
 
 class Arrival(Scope):
     """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.

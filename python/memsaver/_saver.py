@@ -9,24 +9,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from memsaver import _abi, _callbacks
-from memsaver._arguments import (
-    Events,
-    Stream,
-    Streams,
-    TagList,
-    Under,
-    device_options_of,
-    free_order_of,
-    names_of,
-    nanoseconds_of,
-    pause_options_of,
-    resume_options_of,
-    stream_of,
-    waiting,
-)
+from memsaver._arguments import Events, Stream, Streams, Tags, Time, device_options_of, free_order_of, names_of
+from memsaver._arguments import nanoseconds_of, pause_options_of, resume_options_of, stream_of, waiting
 from memsaver._callbacks import Callback, Handle, Scope, call, text_from, told
 from memsaver._library import checked, library, raw, structure, text
 from memsaver._memory import Buffer, DType, Shape, View
@@ -41,11 +28,8 @@ if TYPE_CHECKING:
 
     from memsaver._share import Share
 
-__all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
-
-
-_EXPORTS = {"none": _abi.EXPORT_NONE, "file_descriptor": _abi.EXPORT_FILE_DESCRIPTOR, "fabric": _abi.EXPORT_FABRIC}
-_NEW_TAGS = {"allowed": _abi.NEW_TAGS_ALLOWED, "with_policy": _abi.NEW_TAGS_WITH_POLICY}
+Export: TypeAlias = Literal["none", "file_descriptor", "fabric"]  # in the order of C's enumerators
+NewTags: TypeAlias = Literal["allowed", "with_policy"]
 
 
 def _allocate(prefix: str, stream: Stream, handle: Handle, *arguments: Any) -> int:
@@ -69,11 +53,10 @@ def _deallocate(prefix: str, handle: Handle, pointer: int, stream: Stream, idle:
 
 
 class Region:
-    """A region, returned by `Saver.region()`: inside its `with` block, this thread's allocations without a tag use the
-    tag. Inner regions override outer ones, and blocks outlive them.
+    """Inside its `with` block, this thread's allocations without a tag use the region's. Made by `Saver.region()`.
 
-    A region must end on the thread on which it began, in reverse order: do not `yield` or `await` inside one. It can be
-    entered again.
+    Inner regions override outer ones, and blocks outlive them. It must end on the thread on which it began, in reverse
+    order: do not `yield` or `await` inside one. It can be entered again.
     """
 
     def __init__(self, saver: Saver, push: Callable[[], Arena | None]) -> None:
@@ -120,12 +103,13 @@ class Hook(Scope):
 class Saver(Scope):
     """Allocates memory by tag, and pauses and resumes it by tag at unchanged addresses.
 
-    Every method is thread-safe and releases the GIL during the call. Sizes are in bytes, times in seconds, pointers are
-    ints. Failures raise the classes of `memsaver.errors` with the library's text: `Misuse` for invalid arguments,
-    `DeviceLost` and `DriverError` wherever the driver is called.
+    Methods are thread-safe and release the GIL. Sizes are in bytes, times in seconds (None: no limit), pointers are ints
+    and may point into a block where there is a size beside them. Failures raise the classes of `memsaver.errors` with the
+    library's text: `Misuse` for invalid arguments, unknown tags and wrong states, `DeviceLost` and `DriverError` wherever
+    the driver is called.
 
-    A saver is a context manager, which ends with `close()`. Otherwise memory is released with the last reference to the
-    saver and to objects made by it, or with the process.
+    A context manager, which ends with `close()`. Otherwise memory is released with the last reference to the saver and
+    to objects made by it, or with the process.
     """
 
     _at_end = "close"
@@ -140,11 +124,11 @@ class Saver(Scope):
         host_machine: str | None = None,
         enabled: bool = True,
         default_policy: Policy | None = None,
-        new_tags: Literal["allowed", "with_policy"] = "allowed",
+        new_tags: NewTags = "allowed",
         evict_for_allocations: bool = False,
         margin: int = 0,
         rdma: bool = False,
-        export: Literal["none", "file_descriptor", "fabric"] = "none",
+        export: Export = "none",
         peers: Sequence[int] = (),
         cuda_library: str | os.PathLike[str] | None = None,
         on_no_room: Callable[[NoRoom], object] | None = None,
@@ -160,28 +144,24 @@ class Saver(Scope):
             are on one device of host memory, with one capacity and granularity.
         enabled: False: plain allocations; pause and resume check their tags and do nothing else.
         default_policy: of tags that name none. None: `Discard()`, with a warning event at the first pause.
-        new_tags: "with_policy": only `arena` with a policy makes a tag; any other use of an unknown name is `Misuse`,
-            because the name may be mistyped.
-        evict_for_allocations: True: allocations and resumes make room as `use` does, before `on_no_room` is called:
-            they pause idle tags that were used before or made evictable. Hooks run on the calling thread.
+        new_tags: "with_policy": only `arena` with a policy makes a tag; other uses of an unknown name are `Misuse`.
+        evict_for_allocations: True: allocations and resumes pause idle tags as `use` does, before `on_no_room` is called.
         margin: bytes of each device's memory that allocations and resumes leave free.
         rdma, export, peers: GPU pages that other devices can access directly; the handle type for exporting them to
             other processes; the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
-        on_no_room: called with a `NoRoom` before `OutOfMemory` is raised, on the thread that needs the memory. May free,
-            pause and drop. Returns whether it released anything: then the call is retried, and it is asked again, up to
-            100 times. Its exceptions are raised to the caller, unless the call succeeds anyway.
-        on_event: called on any thread with each `Event`. Must not call the saver. Its exceptions go to
-            `sys.unraisablehook`.
+        on_no_room: called before `OutOfMemory` is raised, on the thread that needs the memory. May free, pause and drop.
+            Returns whether it released anything: then the call is retried, and it is asked again, up to 100 times. Its
+            exceptions are raised to the caller, unless the call succeeds anyway.
+        on_event: called on any thread. Must not call the saver. Its exceptions go to `sys.unraisablehook`.
         """
         self.closed = False
         self._open = _OpenRegions()
-        # Functions that release cached memory of tags before the tags end, called with a predicate that selects those
-        # tags.
+        # Functions that release cached memory of the tags for which the predicate holds, before these end.
         self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
-        exported = one_of(export, _EXPORTS, "export")
+        exported = one_of(export, Export, "export")
         where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
         if share is not None and (device is not None or any(where.values()) or exported):
@@ -192,7 +172,7 @@ class Saver(Scope):
             enabled=enabled,
             export_handles=exported,
             margin=margin,
-            new_tags=one_of(new_tags, _NEW_TAGS, "new_tags"),
+            new_tags=one_of(new_tags, NewTags, "new_tags"),
             evict_for_allocations=evict_for_allocations,
             default_policy=policy_of(default_policy),
         )
@@ -214,8 +194,9 @@ class Saver(Scope):
     # --- The saver ---
 
     def close(self) -> None:
-        """Waits for the device, releases every tag, block and backup, and ends open regions. Afterwards every use is
-        `Misuse`. On failure, still tries the rest, then raises the first error; may be called again.
+        """Waits for the device, then releases everything and ends open regions. Afterwards every use is `Misuse`.
+
+        After a failure still tries the rest, then raises the first error; may be called again.
         """
         self._tell_leavers(lambda tag: True)
         call("close", self._handle)
@@ -249,40 +230,33 @@ class Saver(Scope):
         policy, margin, device: None or 0: the saver's.
         capacity: the maximum bytes that allocations may make the tag hold, paused memory excluded; 0: no limit.
         reserve: bytes of memory to allocate immediately, in as few handles as possible. May raise `OutOfMemory`.
-        evictable: whether `use()` of other tags and `reclaim()` may pause the tag while it is not in use, before any use
-            names it. Work outside of its uses must then not touch it.
+        evictable: whether `use()` of other tags and `reclaim()` may pause the idle tag before any use has named it. Work
+            outside of its uses must then not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
-        on = _abi.ANY_DEVICE if device is None else device
         sizes = {"capacity": capacity, "reserve": reserve, "margin": margin}
-        others = {"device": on, "evictable": evictable, "priority": priority}
+        others = {"device": _abi.ANY_DEVICE if device is None else device, "evictable": evictable, "priority": priority}
         options = structure(_abi.ArenaOptions, policy=policy_of(policy), **sizes, **others)
         return Arena(self, tag, Handle.made("release_arena", "get_arena", self._handle, tag, options))
 
-    def drop(self, tags: TagList) -> None:
-        """Waits for the device, then releases the blocks, pages, addresses and backups of tags. The names become unknown;
-        using their arenas is `Misuse`.
-        """
+    def drop(self, tags: Tags) -> None:
+        """Waits for the device, then releases all that tags have. Their names become unknown, their arenas `Misuse`."""
         names, count = names_of(tags)
-        if count == _abi.UNDER:
-            self._tell_leavers(lambda tag: tag.startswith(text(names[0])))
-        else:
-            known = {text(names[i]) for i in range(count)}
-            self._tell_leavers(lambda tag: names is None or tag in known)
+        under = count == _abi.UNDER
+        known = {text(names[i]) for i in range(1 if under else count)}
+        self._tell_leavers(lambda tag: names is None or (tag.startswith(tuple(known)) if under else tag in known))
         call("drop", self._handle, names, count)
 
     def _tell_leavers(self, ends: Callable[[str], bool]) -> None:
         for leave in self._leavers:
             leave(self, ends)
 
-    def set_capacity(self, tags: TagList, bytes: int) -> None:
+    def set_capacity(self, tags: Tags, bytes: int) -> None:
         """Sets the maximum bytes that allocations may make the tags hold on each device. Mapped memory stays."""
         call("set_capacity", self._handle, *names_of(tags), bytes)
 
-    def set_retain(self, tags: TagList, retain: bool) -> None:
-        """Sets whether the tags' backups keep their host memory or disk space after a resume for the next pause. Takes
-        effect at the next resume. `Misuse` for a named tag whose policy keeps no bytes.
-        """
+    def set_retain(self, tags: Tags, retain: bool) -> None:
+        """Sets `retain` of the tags' policies, from the next resume. `Misuse` for a named tag that keeps no bytes."""
         call("set_retain", self._handle, *names_of(tags), retain)
 
     def region(self, tag: str | Arena) -> Region:
@@ -304,8 +278,8 @@ class Saver(Scope):
     # --- Blocks ---
 
     def allocate(self, bytes: int, tag: str | None = None, *, alignment: int = 0, stream: Stream = None) -> int:
-        """Allocates `bytes` from the tag, or from this thread's innermost region, with undefined content. Returns the
-        address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a region.
+        """Allocates `bytes` of undefined content from the tag, or from this thread's innermost region. Returns the address;
+        0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a region.
 
         alignment: a power of two; 0: 256.
         stream: None: usable on every stream at once. Otherwise for work on that stream: a block of about the same size
@@ -346,29 +320,27 @@ class Saver(Scope):
     _owns = owns
 
     def is_paused(self, pointer: int, bytes: int = 1) -> bool:
-        """Returns whether any of `bytes` at `pointer`, which may point into a block, are paused or being paused. False for
-        bytes that `resume_async()` is restoring, and for memory that is not live blocks.
+        """Returns whether any of `bytes` at `pointer` are paused or being paused. False for bytes that `resume_async()` is
+        restoring, and for memory that is not live blocks.
         """
         where = checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, bytes)
         return bool(library().memsaver_is_paused(self._handle, *where))
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
-        """Returns the backup of `bytes` at `pointer` (which may point into a block), while the tag is paused and for as
-        long as its policy keeps them. `Misuse`, with the reason, if there is none.
+        """Returns the backup of `bytes` at `pointer`, while the tag is paused and for as long as its policy keeps them.
+        `Misuse`, with the reason, if there is none.
         """
         to = bytearray(checked("bytes", c_size_t, bytes))
         call("read_backup", self._handle, pointer, len(to), (ctypes.c_char * len(to)).from_buffer(to))
         return to
 
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
-        """Replaces the backup of paused memory at `pointer` (which may point into a block) by the bytes of `data`: any
-        object with a contiguous buffer in host memory. A read-only buffer other than bytes is copied first.
+        """Replaces the backup of paused memory at `pointer` by the bytes of `data`: any object with a contiguous buffer in
+        host memory, which is copied first if it is read-only and not bytes. The next resume restores them; with
+        `refresh="once"` they count as saved.
 
-        The next resume restores the new bytes; with `refresh="once"` they count as saved. Waits for an operation in
-        progress on the tag.
-
-        Raises `Misuse` if the memory is active or has no backup. If a file cannot be written, some of the bytes may
-        already be new; calling again continues. With `enabled=False`, writes to the memory itself.
+        Waits for an operation on the tag. `Misuse` if the memory is active or has no backup. If a file cannot be written,
+        calling again continues. With `enabled=False`, writes to the memory itself.
         """
         view = memoryview(data)
         if not view.c_contiguous:
@@ -384,12 +356,12 @@ class Saver(Scope):
 
     def pause(
         self,
-        tags: TagList = None,
+        tags: Tags = None,
         *,
         streams: Streams = None,
         events: Events = None,
         idle: bool = False,
-        timeout: float | None = None,
+        timeout: Time = None,
         policy: Policy | None = None,
     ) -> Report:
         """Releases the physical pages of tags to the device and keeps their addresses. The policies, or for this pause
@@ -398,22 +370,19 @@ class Saver(Scope):
         First waits for all work submitted to the devices; or for the work submitted to `streams` so far and for
         `events`; or, with idle=True, for nothing. The program must stop submitting work that touches the memory.
 
-        timeout: seconds to wait for that, and for other operations on the same tags, before raising `NotIdle`. None: no
-            limit.
+        timeout: for that, and for other operations on the same tags.
 
-        Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report`
-        describes what was done before; calling again continues the operation.
+        Raises `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report` describes what was done before;
+        calling again continues the operation.
         """
         return self._operate("pause", pause_options_of(streams, events, idle, timeout, policy), tags)
 
-    def resume(self, tags: TagList = None, *, policy: Policy | None = None, room_within: float | None = None) -> Report:
+    def resume(self, tags: Tags = None, *, policy: Policy | None = None, room_within: Time = None) -> Report:
         """Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list.
         On return every stream sees them.
 
-        policy: one that keeps no bytes, for this resume only, for example when new weights will be written anyway. The
-            backup is then stale.
-        room_within: seconds to retry while the device is out of memory, so that others can free some. None: do not
-            retry; math.inf: for ever.
+        policy: one that keeps no bytes, for this resume only: the backup is then stale.
+        room_within: how long to retry while the device is out of memory. None: not at all; math.inf: for ever.
 
         Raises `OutOfMemory` if memory does not suffice for all tags, and nothing changes; what `pause()` raises; and
         `BackupDamaged`.
@@ -422,30 +391,27 @@ class Saver(Scope):
 
     def exchange(
         self,
-        out: TagList,
-        in_: TagList,
+        out: Tags,
+        in_: Tags,
         *,
         streams: Streams = None,
         events: Events = None,
         idle: bool = False,
-        timeout: float | None = None,
+        timeout: Time = None,
         policy_out: Policy | None = None,
         policy_in: Policy | None = None,
-        room_within: float | None = None,
+        room_within: Time = None,
     ) -> Report:
         """Pauses the tags of `out` (streams, events, idle, timeout, policy_out: as for `pause()`) and resumes those of
-        `in_` (policy_in, room_within: as for `resume()`).
+        `in_` (policy_in, room_within: as for `resume()`), in the pages of `out` and with both copies at once.
 
-        Pages are handed over from tag to tag, as whole handles, without being released, and bytes are saved and
-        restored at the same time; the device gives only what `in_` needs beyond that, and gets the surplus. Waits, runs
-        hooks and fails like a pause of `out` followed by a resume of `in_`. Tags of `out` that are paused and tags of
-        `in_` that are active stay as they are. Until the call returns, no memory of either list may be touched;
-        afterwards every stream sees the bytes of `in_`.
+        Waits, runs hooks and raises like the pause, then the resume, and `Misuse` for a tag in both lists. Until it
+        returns, no memory of either list may be touched; afterwards every stream sees the bytes of `in_`.
 
-        Raises what `resume()` raises, and `Misuse` for a tag in both lists. If the device lacks memory for the
-        additional pages, raises `OutOfMemory` and nothing changes, unless others took the pages that `out` released.
-        After any other failure `in_` is paused with its backup intact. Memory of `out` that the error's `report` counts
-        as handed over or released is paused and saved; the rest is active. Calling again continues the operation.
+        If the device lacks memory for what `in_` needs beyond `out`, raises `OutOfMemory` and nothing changes, unless
+        others took the pages that `out` released. After any other failure `in_` is paused with its backup intact; memory
+        of `out` that the error's `report` counts as handed over or released is paused and saved, the rest is active.
+        Calling again continues.
         """
         pausing = pause_options_of(streams, events, idle, timeout, policy_out)
         resuming = resume_options_of(policy_in, room_within)
@@ -453,80 +419,65 @@ class Saver(Scope):
 
     def resume_async(
         self,
-        tags: TagList = None,
+        tags: Tags = None,
         *,
         first: Iterable[tuple[int, int]] = (),
         policy: Policy | None = None,
-        room_within: float | None = None,
+        room_within: Time = None,
     ) -> Arrival:
-        """Resumes tags like `resume()`, but does not wait for the bytes: on return all memory is mapped and the copies
-        are in flight, those of the ranges (pointer, bytes) of `first` first.
+        """Resumes tags like `resume()`, but returns with all memory mapped and the copies in flight, those of the ranges
+        (pointer, bytes) of `first` first, which must be in live blocks of the tags.
 
         Until a block's bytes have arrived, only work on a stream passed to `Arrival.before()` may touch it; after
-        `Arrival.wait()` any work may. `Misuse` for ranges of `first` that are not in live blocks of the tags.
+        `Arrival.wait()` any work may.
         """
-        wanted = list(first)
-        options = structure(
-            _abi.ResumeAsyncOptions,
-            first=[pointer for pointer, _ in wanted],
-            first_bytes=[count for _, count in wanted],
-            first_count=len(wanted),
-            resuming=resume_options_of(policy, room_within),
-        )
-        return self._arriving("resume_async", tags, options)
+        ranges = list(first)
+        options = {"first": [pointer for pointer, _ in ranges], "first_bytes": [bytes for _, bytes in ranges]}
+        resuming = resume_options_of(policy, room_within)
+        wanted = structure(_abi.ResumeAsyncOptions, **options, first_count=len(ranges), resuming=resuming)
+        return self._arriving("resume_async", tags, wanted)
 
     def save(
-        self,
-        tags: TagList = None,
-        *,
-        streams: Streams = None,
-        events: Events = None,
-        idle: bool = False,
-        timeout: float | None = None,
+        self, tags: Tags = None, *, streams: Streams = None, events: Events = None, idle: bool = False, timeout: Time = None
     ) -> Arrival:
-        """Saves the bytes that a pause would save, ahead of it and during the program's work, for policies with
-        refresh="once"; `Misuse` for a named tag with another.
-
-        Waits like `pause()` for the work that wrote the bytes; the memory stays active. If the program writes to the
-        memory afterwards, it must call `invalidate()`.
+        """Saves the bytes that a pause would save, ahead of it and during the program's work, which must call
+        `invalidate()` if it writes to the memory afterwards. For policies with refresh="once"; `Misuse` for a named tag
+        with another. Waits like `pause()` for the work that wrote the bytes; the memory stays active.
         """
         return self._arriving("save", tags, pause_options_of(streams, events, idle, timeout))
 
-    def _arriving(self, begin: str, tags: TagList, options: Any) -> Arrival:
+    def _arriving(self, begin: str, tags: Tags, options: Any) -> Arrival:
         return Arrival(self, Handle.made("end_arrival", begin, self._handle, *names_of(tags), options))
 
     def gate(self, pointer: int, bytes: int) -> Gate:
-        """Creates a gate for `bytes` at `pointer` (which may point into a block), for streams and captured graphs.
-        `Misuse` if the range is not in one live block.
-        """
+        """Creates a gate for `bytes` at `pointer`, in one live block, for streams and captured graphs."""
         return Gate(self, Handle.made("release_gate", "get_gate", self._handle, pointer, bytes))
 
     # --- More tags than memory ---
 
     def use(
         self,
-        tags: TagList,
+        tags: Tags,
         *,
         streams: Streams = None,
         events: Events = None,
         idle: bool = True,
-        timeout: float | None = None,
-        room_within: float | None = None,
+        timeout: Time = None,
+        room_within: Time = None,
         await_bytes: bool = True,
     ) -> Use:
         """Resumes tags where necessary and keeps them resident until the use ends: `with saver.use(["model.a", "kv.a"])
-        as use:`.
+        as use:`. A pause of the tags waits for the use.
 
         If the device lacks memory, idle tags are paused, lowest priority first and least recently used first among
         equals; only tags that a use has named before, or that are evictable. If that is not enough, the call waits for
-        other threads' uses to end. A pause of the tags waits for the use.
+        other threads' uses to end.
 
         streams, events: what evictions wait for, in addition to the work that uses marked. idle=False: all work of the
             devices.
-        timeout, room_within: seconds to wait for other threads' uses, moves and pauses, and for work that uses marked;
-            the earlier of both counts. Then raises `OutOfMemory` if room was lacking, or `NotIdle`.
-        await_bytes: False: a tag whose bytes `resume_async` is restoring counts as resident. If all tags are resident
-            or arriving, the call does not wait for the bytes, and the use protects them from eviction.
+        timeout, room_within: for other threads' uses, moves and pauses, and for work that uses marked; the earlier of both
+            counts. Then raises `OutOfMemory` if room was lacking, or `NotIdle`.
+        await_bytes: False: does not wait for bytes that `resume_async` is restoring; the use protects them from eviction.
 
         Raises `OutOfMemory`, at once, if even the end of all other threads' uses could not free enough memory, and on a
         thread that holds a use; its text says who holds the memory. Raises `Misuse` in a hook, and in a capture unless
@@ -543,96 +494,84 @@ class Saver(Scope):
         streams: Streams = None,
         events: Events = None,
         idle: bool = True,
-        timeout: float | None = None,
+        timeout: Time = None,
         device: int | None = None,
     ) -> Reclaimed:
         """Releases at least `bytes` to a device (None: the saver's): first unused memory, then memory that `on_reclaim`
         callbacks of elastic ranges release, then idle tags, in the order in which a use would pause them. Never waits for
-        a use. Releasing less is not an error: the result has the bytes released, and why it was not more.
+        a use. Releasing less is not an error: the result says why.
 
-        streams, events, idle: as for `use()`.
-        timeout: seconds to wait for work that uses marked, before skipping the tag.
+        streams, events, idle: as for `use()`. timeout: for work that uses marked, before the tag is skipped.
         """
         on = _abi.ANY_DEVICE if device is None else device
         options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
         return filled(Reclaimed, got, text=text_from("reclaim", self._handle, bytes, options, got))
 
-    def set_evictable(self, tags: TagList, evictable: bool) -> None:
-        """Sets whether `use()` of other tags and `reclaim()` may pause these tags while they are not in use. Naming a
-        tag in a use makes it evictable; False reverts that until the next use.
-        """
+    def set_evictable(self, tags: Tags, evictable: bool) -> None:
+        """Sets `evictable` of `arena()`. Naming a tag in a use makes it evictable; False reverts that until the next."""
         call("set_evictable", self._handle, *names_of(tags), evictable)
 
-    def set_priority(self, tags: TagList, priority: int) -> None:
+    def set_priority(self, tags: Tags, priority: int) -> None:
         """Sets the priority of tags; tags of the lowest priority are paused first."""
         call("set_priority", self._handle, *names_of(tags), priority)
 
     # --- Around pauses ---
 
     def trim(
-        self,
-        tags: TagList = None,
-        *,
-        streams: Streams = None,
-        events: Events = None,
-        idle: bool = False,
-        timeout: float | None = None,
+        self, tags: Tags = None, *, streams: Streams = None, events: Events = None, idle: bool = False, timeout: Time = None
     ) -> Report:
         """Releases pages that hold no live block. Waits like `pause()`: blocks freed before the call count as free."""
         return self._operate("trim", pause_options_of(streams, events, idle, timeout), tags)
 
-    def _operate(self, operation: str, options: Any, *lists: TagList) -> Report:
+    def _operate(self, operation: str, options: Any, *lists: Tags) -> Report:
         names = [part for tags in lists for part in names_of(tags)]
         return filled(Report, told(operation, self._handle, *names, options))
 
-    def bytes_to_resume(self, tags: TagList = None) -> int:
+    def bytes_to_resume(self, tags: Tags = None) -> int:
         """Returns the physical bytes that resuming tags would take now."""
         return int(told("bytes_to_resume", self._handle, *names_of(tags)).value)
 
-    def prepare(self, tags: TagList = None) -> None:
-        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks. Raises
-        `Misuse` for a named tag whose policy keeps no bytes, and `OutOfHostMemory`.
+    def prepare(self, tags: Tags = None) -> None:
+        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks. `Misuse` for a
+        named tag that keeps no bytes; `OutOfHostMemory`.
         """
         call("prepare", self._handle, *names_of(tags))
 
-    def invalidate(self, tags: TagList = None) -> None:
-        """Marks bytes that a policy may have saved as changed: the next pause saves them again. `Misuse` for a named tag
-        whose policy keeps no bytes.
-        """
+    def invalidate(self, tags: Tags = None) -> None:
+        """Marks saved bytes as changed: the next pause saves them again. `Misuse` for a named tag that keeps no bytes."""
         call("invalidate", self._handle, *names_of(tags))
 
     def invalidate_range(self, pointer: int, bytes: int) -> None:
-        """Marks `bytes` at `pointer` (which may point into a block) as changed. With `FileSource` these bytes no longer
-        come from a file, and pauses save them. Other policies invalidate the whole tag.
+        """Marks `bytes` at `pointer` as changed. With `FileSource` these no longer come from a file, and pauses save them.
+        Other policies invalidate the whole tag.
         """
         call("invalidate_range", self._handle, pointer, bytes)
 
     def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
-        """Fills `bytes` at `pointer` (which may point into a block), in a tag with `FileSource`, from a file starting
-        at `offset`, now and, by the same path, at every later resume. A pause does not save these bytes. Does not wait
-        for work that still uses the old bytes. On return every stream sees the new ones.
+        """Fills `bytes` at `pointer`, in a tag with `FileSource`, from a file starting at `offset`, now and, by the same
+        path, at every later resume. A pause does not save these bytes. Does not wait for work that still uses the old
+        bytes. On return every stream sees the new ones.
 
         Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened (then
         nothing has changed) or read, and `SourceChanged`.
         """
         call("load", self._handle, pointer, bytes, path, offset)
 
-    def forget_backup(self, tags: TagList = None) -> None:
+    def forget_backup(self, tags: Tags = None) -> None:
         """Discards the backups of paused memory and their storage. A resume then maps memory with undefined bytes."""
         call("forget_backup", self._handle, *names_of(tags))
 
     # --- Hooks ---
 
     def add_hook(self, moment: Moment, function: Callable[[HookEvent], object]) -> Hook:
-        """Runs `function` at a moment, on the thread that pauses or resumes. Hooks of one moment run in the order in
-        which they were added.
+        """Runs `function` at a moment, on the thread that pauses or resumes, after hooks that were added before it.
 
         A hook may allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or
-        close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses
-        it: nothing is done, and later hooks do not run. An exception after it does not undo the operation, and all
-        other hooks still run; the first of several exceptions is raised to the caller, the others go to
-        `sys.unraisablehook`. Hooks that run after do not run if the operation failed. A hook that Ctrl-C hits as it
-        begins does not run: `HookFailed`, and the `KeyboardInterrupt` goes to `sys.unraisablehook`.
+        close. Its exceptions are raised to the caller of the pause or resume. One before the operation refuses it: nothing
+        is done, and later hooks do not run. One after it does not undo the operation, and all other hooks still run; the
+        first of several is raised, the others go to `sys.unraisablehook`. Hooks that run after do not run if the operation
+        failed. A hook that Ctrl-C hits as it begins does not run: `HookFailed`, and the `KeyboardInterrupt` goes to
+        `sys.unraisablehook`.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
@@ -652,7 +591,7 @@ class Saver(Scope):
         """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device."""
         return usage_of(text_from("get_usage_json", self._handle))
 
-    def totals(self, tags: TagList = None) -> Totals:
+    def totals(self, tags: Tags = None) -> Totals:
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
         return filled(Totals, told("get_usage", self._handle, *names_of(tags)))
 

@@ -17,8 +17,6 @@ from memsaver.reports import Member, members_of
 if TYPE_CHECKING:
     from memsaver._saver import Saver
 
-__all__ = ["Attached", "Lending", "Share"]
-
 
 class Share(Scope):
     """A membership of the processes that share a device. They meet in a folder; there is no daemon.

@@ -13,24 +13,6 @@ from memsaver import _abi
 if TYPE_CHECKING:
     from memsaver.reports import Report
 
-__all__ = [
-    "BackupDamaged",
-    "DeviceLost",
-    "DriverError",
-    "Error",
-    "HookFailed",
-    "InternalError",
-    "Misuse",
-    "NotIdle",
-    "OutOfAddresses",
-    "OutOfHostMemory",
-    "OutOfMemory",
-    "PublicationDamaged",
-    "SourceChanged",
-    "Unavailable",
-]
-
-
 # By result of the C interface. Unknown results of newer libraries become Error.
 BY_RESULT: dict[int, type[Error]] = {}
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from memsaver import _abi
 from memsaver.reports import Report
 
-__all__ = ["Event", "EventKind", "HookEvent", "Moment", "NoRoom"]
-
 
 class Moment(enum.Enum):
     """When a hook runs."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from memsaver import _abi
 from memsaver._library import structure
 from memsaver.errors import Misuse
 
-__all__ = ["Discard", "FileBackup", "FileSource", "HostBackup", "Policy", "Zero"]
+# Literals and policies are in the order of their enumerators in C.
 
 #: When bytes are saved: at every pause; or at the first pause, and again after `Saver.invalidate()`.
 Refresh: TypeAlias = Literal["every_pause", "once"]
@@ -80,37 +80,26 @@ class FileSource:
 
 Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
 
-_KINDS: dict[type[Any], int] = {
-    Discard: _abi.DISCARD,
-    Zero: _abi.ZERO,
-    HostBackup: _abi.HOST_BACKUP,
-    FileBackup: _abi.FILE_BACKUP,
-    FileSource: _abi.FILE_SOURCE,
-}
-_CHOICES = {
-    "refresh": {"every_pause": _abi.EVERY_PAUSE, "once": _abi.ONCE},
-    "storage": {"pinned": _abi.PINNED, "pageable": _abi.PAGEABLE},
-}
 
-
-def one_of(value: str, choices: dict[str, int], what: str) -> int:
-    if value not in choices:
-        raise Misuse(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-    return choices[value]
+def one_of(value: str, choices: Any, what: str) -> int:
+    """Returns the number of one of a Literal's texts."""
+    if value not in get_args(choices):
+        raise Misuse(f"{what} must be one of {', '.join(map(repr, get_args(choices)))}, not {value!r}")
+    return get_args(choices).index(value)
 
 
 def policy_of(policy: Policy | None) -> _abi.Policy | None:
     """Returns a policy of the C interface, whose fields have the same names."""
     if policy is None:
         return None
-    kind = next((kind for kind in _KINDS if isinstance(policy, kind)), None)
+    number, kind = next((each for each in enumerate(get_args(Policy)) if isinstance(policy, each[1])), (0, None))
     if kind is None:
         raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
     if isinstance(policy, Discard) and policy.poison is not None and not 0 <= policy.poison <= 255:
         raise Misuse(f"poison must be 0 to 255, not {policy.poison}")
     values: dict[str, Any] = {"poison": -1, "retain": True}
     values |= {each.name: given for each in fields(kind) if (given := getattr(policy, each.name)) is not None}
-    for name, choices in _CHOICES.items():
+    for name, choices in (("refresh", Refresh), ("storage", Storage)):
         if name in values:
             values[name] = one_of(values[name], choices, name)
-    return structure(_abi.Policy, kind=_KINDS[kind], **values)
+    return structure(_abi.Policy, kind=number, **values)

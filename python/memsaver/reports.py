@@ -8,19 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-__all__ = [
-    "ArenaUsage",
-    "DeviceUsage",
-    "Info",
-    "Member",
-    "Reclaimed",
-    "Report",
-    "Residency",
-    "Totals",
-    "Usage",
-    "format_bytes",
-]
-
 _T = TypeVar("_T")
 
 

@@ -164,7 +164,7 @@ def example(on: Everything, method: str, number: int, parameter: inspect.Paramet
         return found
     if kind.startswith("str"):
         return Path(name) if "PathLike" in kind else name, {name: name.encode()}
-    if kind.startswith("float"):
+    if kind.startswith(("float", "Time")):
         return 1.5, {f"{name}_ns": 1_500_000_000}
     if kind.startswith("Callable"):
         return print, {name: True, f"{name}_context": True}
