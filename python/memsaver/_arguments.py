@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from ctypes import c_char_p, c_void_p
@@ -41,21 +42,20 @@ def names_of(tags: Tags) -> tuple[Any, int]:
     return (c_char_p * max(1, len(names)))(*names), len(names)
 
 
-def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
+def _native(what: str, handle: Any) -> int:
     """Returns the driver handle of a stream or event object of another library."""
     if isinstance(handle, int):
         return int(checked(what, c_void_p, handle))
     if what == "stream" and hasattr(handle, "__cuda_stream__"):
         return int(handle.__cuda_stream__()[1])
-    for attribute in attributes:
+    for attribute in (f"cuda_{what}", "ptr", "handle"):
         if hasattr(handle, attribute):
             found = getattr(handle, attribute)
             return (found.value or 0) if isinstance(found, c_void_p) else int(found)
     raise TypeError(f"{what} must be an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
 
 
-def stream_of(stream: Stream) -> int:
-    return native_of(stream, ("cuda_stream", "ptr", "handle"), "stream")
+stream_of, event_of = functools.partial(_native, "stream"), functools.partial(_native, "event")
 
 
 def free_order_of(stream: Stream, idle: bool) -> int | None:
@@ -65,10 +65,6 @@ def free_order_of(stream: Stream, idle: bool) -> int | None:
     if idle:
         raise Misuse("pass either stream= or idle=True to free a block, not both")
     return stream_of(stream)
-
-
-def event_of(event: Any) -> int:
-    return native_of(event, ("cuda_event", "ptr", "handle"), "event")
 
 
 def nanoseconds_of(seconds: float | None) -> int:
@@ -85,14 +81,9 @@ def device_options_of(device: int | str | None, peers: Sequence[int], **others: 
     """The options that select a device, and others by their names in C."""
     if device is not None and device != "host" and not isinstance(device, int):
         raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
-    return structure(
-        _abi.Options,
-        driver=_abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA,
-        device=device if isinstance(device, int) else 0,
-        peers=list(peers),
-        peer_count=len(peers),
-        **others,
-    )
+    driver = _abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA
+    others |= {"device": device if isinstance(device, int) else 0, "peers": list(peers), "peer_count": len(peers)}
+    return structure(_abi.Options, driver=driver, **others)
 
 
 def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: float | None, **others: Any) -> Any:
@@ -100,10 +91,9 @@ def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: fl
     `idle`, or all work of the devices.
     """
     if streams is not None or events is not None:
-        to_wait_for = [stream_of(stream) for stream in streams or ()]
-        to_pass = [event_of(event) for event in events or ()]
-        others |= {"order": _abi.AFTER_STREAMS, "streams": to_wait_for, "stream_count": len(to_wait_for)}
-        others |= {"events": to_pass, "event_count": len(to_pass)}
+        after, passed = [*map(stream_of, streams or ())], [*map(event_of, events or ())]
+        others |= {"order": _abi.AFTER_STREAMS, "streams": after, "stream_count": len(after)}
+        others |= {"events": passed, "event_count": len(passed)}
     elif idle:
         others["order"] = _abi.ALREADY_IDLE
     return structure(kind, timeout_ns=nanoseconds_of(timeout), **others)

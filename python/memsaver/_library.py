@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,30 +23,20 @@ HOW = (
     f"and, if the package is used from elsewhere, set {VARIABLE} to the path of libmemsaver.so."
 )
 
-_lock = threading.Lock()
-_loaded: ctypes.CDLL | None = None
-_path = ""
-
-
-def _in_folder(folder: Path) -> Iterator[Path]:
-    for name in NAMES:
-        if (folder / name).is_file():
-            yield folder / name
-
 
 def _in_checkout(root: Path) -> list[Path]:
     """Finds libraries in build folders of the checkout, the newest first."""
     if not (root / "include" / "memsaver" / "c.h").is_file():
         return []
-    folders = [folder for build in root.glob("build*") for folder in (build, *build.glob("*"), *build.glob("*/*"))]
-    found = [path for folder in folders if folder.is_dir() for path in _in_folder(folder)]
+    found = [
+        path for folder in ("build*", "build*/*", "build*/*/*") for name in NAMES for path in root.glob(f"{folder}/{name}")
+    ]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _candidates() -> Iterator[str]:
     package = Path(__file__).resolve().parent
-    for folder in (package, package / "lib"):
-        yield from map(str, _in_folder(folder))
+    yield from (str(package / name) for name in NAMES if (package / name).is_file())
     yield from map(str, _in_checkout(package.parents[1]))
     yield from NAMES  # the system's loader: LD_LIBRARY_PATH, /etc/ld.so.conf, the default folders
 
@@ -67,31 +57,24 @@ def library() -> ctypes.CDLL:
     """Returns libmemsaver, which is loaded at the first call. Raises `Unavailable` with the locations searched and
     instructions to build it.
     """
-    global _loaded, _path
-    if _loaded is not None:
-        return _loaded
-    with _lock:
-        if _loaded is None:
-            named = os.environ.get(VARIABLE)
-            refused: list[str] = []
-            for candidate in [named] if named else _candidates():
-                try:
-                    _loaded = _load(candidate)
-                except OSError as why:
-                    refused.append(str(why))
-                else:
-                    _path = candidate
-                    break
-            else:
-                why_not = "\n".join(f"    {reason}" for reason in dict.fromkeys(refused))
-                raise errors.Unavailable(f"libmemsaver cannot be loaded:\n{why_not}\n{HOW}")
-    return _loaded
+    return _found()[0]
 
 
 def library_path() -> str:
     """Returns the path of the loaded library, or the name by which the system's loader found it."""
-    library()
-    return _path
+    return _found()[1]
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL, str]:
+    refused: dict[str, None] = {}
+    named = os.environ.get(VARIABLE)
+    for candidate in [named] if named else _candidates():
+        try:
+            return _load(candidate), candidate
+        except OSError as why:
+            refused[f"    {why}"] = None
+    raise errors.Unavailable("\n".join(["libmemsaver cannot be loaded:", *refused, HOW]))
 
 
 def text(raw: bytes | None) -> str:
@@ -103,10 +86,9 @@ def raw(name: str, what: str) -> bytes:
     """Encodes text for the library."""
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a str, not {type(name).__name__}")
-    encoded = name.encode("utf-8", "surrogateescape")
-    if b"\0" in encoded:
+    if "\0" in name:
         raise errors.Misuse(f"{what} {name!r} contains a null character")
-    return encoded
+    return name.encode("utf-8", "surrogateescape")
 
 
 def last_error(code: int) -> errors.Error:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class Arrival(Scope):
     """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.
 
-    The copies proceed in the background. A context manager, which ends with `wait()`. Dropping the last reference also
-    waits; failures then go to the saver's `on_event`. Thread-safe.
+    A context manager, which ends with `wait()`, as does dropping the last reference, whose failures go to `on_event`.
     """
 
     _at_end = "wait"
@@ -43,16 +42,16 @@ class Arrival(Scope):
         not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse` for
         bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
         """
-        part = _part(pointer, bytes)
-        call("arrival_before_range" if part else "arrival_before", self._handle, stream_of(stream), *part)
+        suffix, part = _part(pointer, bytes)
+        call("arrival_before" + suffix, self._handle, stream_of(stream), *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
         """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
         run after a resume. If bytes could not be copied, every call raises that error; the backup is intact, and the next
         pause or resume continues the operation.
         """
-        part = _part(pointer, bytes)
-        call("arrival_wait_range" if part else "arrival_wait", self._handle, *(part or [None]))
+        suffix, part = _part(pointer, bytes)
+        call("arrival_wait" + suffix, self._handle, *(part or [None]))
 
     def report(self) -> Report:
         """Waits for all bytes and returns the report. Raises as `wait()`."""
@@ -78,18 +77,17 @@ def _before_exit() -> None:
                 time.sleep(0.001)
 
 
-def _part(pointer: int | None, bytes: int | None) -> tuple[int, ...]:
-    if pointer is None and bytes is None:
-        return ()
-    if pointer is None or bytes is None:
+def _part(pointer: int | None, bytes: int | None) -> tuple[str, tuple[int, ...]]:
+    if pointer is not None and bytes is not None:
+        return "_range", (pointer, bytes)
+    if pointer is not None or bytes is not None:
         raise Misuse("pass both pointer and bytes for a part, or neither for all bytes")
-    return pointer, bytes
+    return "", ()
 
 
 class Gate:
-    """Makes work wait for some bytes whenever `Saver.resume_async()` has them in flight. Made by `Saver.gate()`.
-
-    Keep it until all graphs captured behind it are destroyed.
+    """Makes work wait for some bytes whenever `Saver.resume_async()` has them in flight. Made by `Saver.gate()`, and kept
+    until all graphs captured behind it are destroyed.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -125,10 +123,8 @@ class Use(Scope):
         """
         if (stream is None) == (event is None):
             raise Misuse("pass either a stream or an event to wait for")
-        if event is None:
-            call("use_until", self._handle, stream_of(stream))
-        else:
-            call("use_until_event", self._handle, event_of(event))
+        which, mark = ("until", stream_of(stream)) if event is None else ("until_event", event_of(event))
+        call(f"use_{which}", self._handle, mark)
 
     def end(self) -> None:
         """Ends the use now, or with the end of a method that is running on another thread. Idempotent."""
@@ -151,12 +147,8 @@ class Elastic(Scope):
             options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
         self._handle = Handle.made("end_elastic", "make_elastic", arena._handle, bytes, options)
         info = self._info()
-        #: The first address.
-        self.data = info.data or 0
-        #: Bytes of addresses.
-        self.capacity = info.capacity
-        #: Bytes of one step.
-        self.granularity = info.granularity
+        #: The first address, the bytes of addresses, and the bytes of one step.
+        self.data, self.capacity, self.granularity = info.data or 0, info.capacity, info.granularity
 
     def _info(self) -> Any:
         return told("get_elastic_info", self._handle)
@@ -182,11 +174,8 @@ class Elastic(Scope):
         call("elastic_release", self._handle, offset, bytes, pause_options_of(streams, events, idle))
 
     def resize(self, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False) -> None:
-        """Commits or releases memory at the end of the range; 0 releases everything.
-
-        If the step that holds byte `bytes - 1` lies behind the last step with memory, commits everything between them,
-        that step included; otherwise releases everything behind it. Steps that were released before the last step with
-        memory stay released.
+        """Commits everything up to the step of byte `bytes - 1` if that lies behind the last step with memory; otherwise
+        releases everything behind it. 0 releases everything. Steps released before the last one with memory stay so.
         """
         call("elastic_resize", self._handle, bytes, pause_options_of(streams, events, idle))
 
@@ -195,9 +184,7 @@ class Elastic(Scope):
         return self.arena.saver.view(self.data + checked("offset", c_size_t, offset), shape, dtype)
 
     def end(self) -> None:
-        """Frees the whole range like `Saver.free()`. Idempotent.
-
-        While a method is running, on another thread or as the caller of this callback, the memory is freed when that
-        method ends; other methods are `Misuse` at once.
+        """Frees the whole range like `Saver.free()`, when methods that are running have ended; others are `Misuse` at once.
+        Idempotent.
         """
         self._handle.end()

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Share(Scope):
-    """A membership of the processes that share a device. They meet in a folder; there is no daemon.
+    """A membership of the processes that share a device, which meet in a folder, without a daemon (docs/sharing.md).
 
         with memsaver.Share(0, name="rollout", priority=1) as share, memsaver.Saver(share=share) as saver:
             ...
 
     A saver of a share takes memory that is free and for which nobody with a higher priority waits; members that lend
-    are asked for the rest. Every method is thread-safe. The membership ends with the share and the last of its savers.
+    are asked for the rest. Thread-safe. The membership ends with the share and the last of its savers.
     """
 
     _at_end = "close"
@@ -53,8 +53,7 @@ class Share(Scope):
 
         name: for the tables of the others, at most 63 bytes.
         priority: who lacks room at a higher priority gets it first; who has some at a lower priority is asked first.
-        floor: device memory that others do not ask this process to give up.
-        ceiling: the most device memory that this process takes; 0: no limit.
+        floor, ceiling: device memory that others do not ask this process to give up; the most that it takes, 0: no limit.
         trusted: pages pass between this process and members that say so too as they were left; others are cleared.
         linger: seconds that released pages stay with the share if nobody waits for them, at most an hour: for processes
             that take turns. They count as free for members, and not for other processes.
@@ -66,17 +65,9 @@ class Share(Scope):
         `host_machine`; `Misuse` for invalid options.
         """
         self._lendings: set[Lending] = set()
-        options = structure(
-            _abi.ShareOptions,
-            name=name,
-            priority=priority,
-            floor=floor,
-            ceiling=ceiling,
-            trusted=trusted,
-            linger_ns=nanoseconds_of(linger),
-            answer_within_ns=nanoseconds_of(answer_within),
-            folder=folder,
-        )
+        who = {"name": name, "priority": priority, "trusted": trusted, "folder": folder}
+        times = {"linger_ns": nanoseconds_of(linger), "answer_within_ns": nanoseconds_of(answer_within)}
+        options = structure(_abi.ShareOptions, **who, **times, floor=floor, ceiling=ceiling)
         where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
         self._handle = Handle.made("leave_share", "join_share", device_options_of(device, **where), options)
@@ -114,30 +105,22 @@ class Share(Scope):
         Afterwards the pages are read-only here too, except for handles in which copied ranges lie. They live as long as
         this process or any that has attached them is a member, or a `memsaver-keeper` runs.
 
-        Returns the hash of the names and their bytes. Raises `Misuse` for a block without a name, a range that is not in
-        live blocks, a paused tag, or a name and version that are published already; `Unavailable` if the device cannot
-        give pages to other processes. After a failure nothing has changed.
+        Returns the hash of the names and their bytes. Raises `Misuse` (a block without a name, a range that is not in
+        live blocks, a paused tag, a name and version that are published), and `Unavailable` if the device cannot give
+        pages to other processes. After a failure nothing has changed.
         """
         copies = {copied} if isinstance(copied, str) else set(copied)
         if missing := copies - ranges.keys():
             raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
         places = [_place_of(each, value) for each, value in ranges.items()]
-        options = structure(
-            _abi.PublishOptions,
-            version=version,
-            names=list(ranges),
-            data=[pointer for pointer, _ in places],
-            bytes=[size for _, size in places],
-            copied=[each in copies for each in ranges],
-            count=len(ranges),
-        )
+        data, sizes = zip(*places, strict=True) if places else ((), ())
+        arrays = {"names": [*ranges], "data": [*data], "bytes": [*sizes], "copied": [each in copies for each in ranges]}
+        options = structure(_abi.PublishOptions, version=version, **arrays, count=len(ranges))
         saver._tell_leavers(lambda each: each == tag)
         return int(told("publish", self._handle, name, saver._handle, tag, options).value)
 
     def withdraw(self, name: str) -> None:
-        """Ends a publication, in all its versions, for late readers; its pages are freed with the last process that has
-        it. `Unavailable` if there is none.
-        """
+        """Ends a publication, in all its versions, for late readers. `Unavailable` if there is none."""
         call("withdraw", self._handle, name)
 
     def attach(self, name: str, saver: Saver, *, version: str = "", hash: int | None = None) -> Attached:
@@ -188,7 +171,6 @@ class Attached:
             raise KeyError(str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
-        """Yields the names of the ranges, in order."""
         return iter(self.keys())
 
     def keys(self) -> list[str]:
@@ -244,7 +226,6 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
             raise Misuse(f"{name!r} is not contiguous: publish a contiguous copy in memory of the saver")
         return int(value.data_ptr()), int(value.numel()) * int(value.element_size())
     if not isinstance(value, tuple) or len(value) != 2:
-        raise TypeError(
-            f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}"
-        )
+        found = type(value).__name__
+        raise TypeError(f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {found}")
     return value[0], value[1]

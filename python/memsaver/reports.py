@@ -35,15 +35,9 @@ class Report:
     waited_ns: int = 0  #: waiting for devices before the operation, in nanoseconds: the maximum over all tags
 
     def __str__(self) -> str:
-        counts = {
-            "handed over": self.handed_bytes,
-            "released": self.released_bytes,
-            "saved": self.saved_bytes,
-            "mapped": self.mapped_bytes,
-            "restored": self.restored_bytes,
-            "held": self.held_bytes,
-        }
-        parts = [f"{name} {format_bytes(count)}" for name, count in counts.items() if count]
+        words = ("handed over", "released", "saved", "mapped", "restored", "held")
+        counts = {word: getattr(self, f"{word.split()[0]}_bytes") for word in words}
+        parts = [f"{word} {format_bytes(count)}" for word, count in counts.items() if count]
         return ", ".join([*(parts or ["nothing to do"]), f"{self.elapsed_ns / 1e6:.3g} ms"])
 
 
@@ -158,28 +152,24 @@ class Usage:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        lines: list[tuple[str, ...]] = [
-            ("tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up")
-        ]
+        lines = [["tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"]]
         for row in self.arenas:
             sizes = (row.reserved_bytes, row.mapped_bytes, row.peak_mapped_bytes, row.used_bytes, row.backed_up_bytes)
-            lines.append((row.tag, str(row.device), row.policy, row.state, *map(format_bytes, sizes)))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = []
-        for number, line in enumerate(lines):
-            words = zip(line, widths, strict=True)
-            aligned = (word.ljust(width) if i in (0, 2, 3) else word.rjust(width) for i, (word, width) in enumerate(words))
-            text.append("  ".join(aligned))
-            if number and self.arenas[number - 1].held_bytes:
-                text.append(f"  of these, {format_bytes(self.arenas[number - 1].held_bytes)} could not be released yet")
-        for row_of in self.devices:
-            mine = format_bytes(row_of.mapped_bytes)
-            if not row_of.known:
-                text.append(f"device {row_of.device}: memory query failed, {mine} used by these tags")
-                continue
-            used, total = format_bytes(row_of.used_bytes), format_bytes(row_of.total_bytes)
-            others = format_bytes(row_of.unexplained_bytes)
-            text.append(f"device {row_of.device}: {used} of {total} used, {mine} by these tags, {others} by others")
+            lines.append([row.tag, str(row.device), row.policy, row.state, *map(format_bytes, sizes)])
+        for i, column in enumerate(zip(*lines, strict=True)):
+            pad = str.ljust if i in (0, 2, 3) else str.rjust
+            for line in lines:
+                line[i] = pad(line[i], max(map(len, column)))
+        text = [*map("  ".join, lines)]
+        for i, row in reversed([*enumerate(self.arenas, 2)]):
+            if row.held_bytes:
+                text.insert(i, f"  of these, {format_bytes(row.held_bytes)} could not be released yet")
+        for of in self.devices:
+            used, total, mine, others = map(
+                format_bytes, (of.used_bytes, of.total_bytes, of.mapped_bytes, of.unexplained_bytes)
+            )
+            known = f"{used} of {total} used, {mine} by these tags, {others} by others"
+            text.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
         return "\n".join(text)
 
 
@@ -234,10 +224,8 @@ def _row(kind: type[Any], values: dict[str, Any]) -> Any:
 
 def usage_of(text: str) -> Usage:
     data = json.loads(text)
-    residency = _row(Residency, data.get("residency", {}))
-    return Usage(
-        [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]], residency
-    )
+    arenas, devices = [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]]
+    return Usage(arenas, devices, _row(Residency, data.get("residency", {})))
 
 
 def members_of(text: str) -> list[Member]:

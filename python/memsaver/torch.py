@@ -42,29 +42,13 @@ class _Pools:
         self.idle: list[Any] = []
 
 
-class _Region:
-    """An open region of this thread. PyTorch uses the outermost pool first, so the regions around the innermost one are
-    left while that one is open.
+class _Open(threading.local):
+    """This thread's regions: a function for each that enters its pool again, and the stack that leaves it. PyTorch uses
+    the outermost pool first, so the regions around the innermost one are left while that one is open.
     """
 
-    def __init__(self, pool: Any, device: int) -> None:
-        self.pool = pool
-        self.device = device
-        self.within: Any = None
-
-    def enter(self) -> None:
-        self.within = _torch().cuda.use_mem_pool(self.pool, device=self.device)
-        self.within.__enter__()
-
-    def leave(self) -> None:
-        within, self.within = self.within, None
-        if within is not None:
-            within.__exit__(None, None, None)
-
-
-class _Open(threading.local):
     def __init__(self) -> None:
-        self.regions: list[_Region] = []
+        self.regions: list[tuple[Callable[[], Any], contextlib.ExitStack]] = []
 
 
 _lock = threading.Lock()  # guards the pools
@@ -132,11 +116,9 @@ def _ended(arena: Handle) -> bool:
 
 @contextlib.contextmanager
 def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[None]:
-    """Inside the region, PyTorch's allocations on this thread use memory of the tag, which is made if it does not
-    exist.
-
-    Works with regions of other threads, even of the same tag, and with nested regions: an inner one overrides an outer
-    one. Memory for `torch.cuda.graph` captures comes from the graph's own pool.
+    """Inside the region, PyTorch's allocations on this thread use memory of the tag, which is made if it does not exist.
+    Inner regions override outer ones; other threads may have regions, even of the same tag. Memory for `torch.cuda.graph`
+    captures comes from the graph's own pool.
 
     device: the GPU's number; None: the saver's. The region does not change PyTorch's current device.
 
@@ -154,34 +136,34 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
     if pool is None:
         with torch.cuda.device(number):  # a pool belongs to the device that is current when it is made
             pool = torch.cuda.MemPool(allocator)
-    around = _open.regions[-1] if _open.regions else None
-    mine = _Region(pool, number)
-    if around is not None:
-        around.leave()
-    try:
-        call("torch_push", pools.arena)
-        try:
-            mine.enter()
-            _open.regions.append(mine)
-            try:
-                _try(torch, saver, tag, number)
-                yield
-            finally:
-                _open.regions.pop()
-                mine.leave()
-        finally:
-            call("torch_pop")
-    finally:
-        if around is not None:
-            around.enter()
+    within = contextlib.ExitStack()
+
+    def enter() -> None:
+        within.enter_context(torch.cuda.use_mem_pool(pool, device=number))
+
+    def give_back() -> None:
         with _lock:
             pools.idle.append(pool)
+
+    with contextlib.ExitStack() as end:
+        end.callback(give_back)
+        if _open.regions:
+            again, around = _open.regions[-1]
+            around.close()
+            end.callback(again)
+        call("torch_push", pools.arena)
+        end.callback(call, "torch_pop")
+        end.callback(within.close)
+        enter()
+        _open.regions.append((enter, within))
+        end.callback(_open.regions.pop)
+        _try(torch, saver, tag, number)
+        yield
 
 
 def _try(torch: Any, saver: Saver, tag: str, device: int) -> None:
     """Checks that PyTorch uses the region, because some of its settings make it ignore a pool silently."""
-    tensor = torch.empty(1, dtype=torch.uint8, device=f"cuda:{device}")
-    if not saver.owns(tensor.data_ptr()):
+    if not saver.owns(torch.empty(1, dtype=torch.uint8, device=f"cuda:{device}").data_ptr()):
         raise Unavailable(
             f'PyTorch does not allocate from the region of tag "{tag}". Is this inside torch.cuda.use_mem_pool, or '
             "does PYTORCH_CUDA_ALLOC_CONF enable expandable_segments (https://github.com/pytorch/pytorch/issues/147851)?"
