@@ -195,29 +195,38 @@ memsaver_result failed_with(const Error& error) noexcept {
     return result;
 }
 
-/// While it lives, the thread cannot be cancelled (pthread_cancel): a cancelled thread would leave the library's locks
-/// taken, and pass through functions that let no exception pass. A cancellation takes effect after the call.
-class Uncancelled {
+thread_local const char* calling; // the function of the interface that this thread is in, for the texts of errors
+
+/// A call of the interface. While it lives, the thread cannot be cancelled (pthread_cancel): a cancelled thread would
+/// leave the library's locks taken, and pass through functions that let no exception pass. A cancellation takes effect
+/// after the call.
+class InCall {
 public:
-    Uncancelled() noexcept { (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-    Uncancelled& operator=(Uncancelled&&) = delete;
-    ~Uncancelled() { (void)::pthread_setcancelstate(before_, nullptr); }
+    explicit InCall(const char* function) noexcept : around_{std::exchange(calling, function)} {
+        (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    }
+    InCall& operator=(InCall&&) = delete;
+    ~InCall() {
+        (void)::pthread_setcancelstate(before_, nullptr);
+        calling = around_;
+    }
 
 private:
+    const char* around_;
     int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
 template <class T>
 void end(T* handle) noexcept {
-    const Uncancelled whole;
+    const InCall call{"the end of a handle"};
     delete handle;
 }
 
 /// Calls `act()`, which sets `report`, and converts its exception, if any, to a result. All exceptions are caught here.
 /// After a failure, `report` is that of the exception; it is valid in any case.
 template <class Act>
-memsaver_result reporting(Report& report, Act&& act) noexcept {
-    const Uncancelled whole;
+memsaver_result reporting(const char* function, Report& report, Act&& act) noexcept {
+    const InCall call{function};
     try {
         act();
         return MEMSAVER_OK;
@@ -238,21 +247,32 @@ memsaver_result reporting(Report& report, Act&& act) noexcept {
 }
 
 template <class Act>
-memsaver_result guarded(Act&& act) noexcept {
+memsaver_result guarded(const char* function, Act&& act) noexcept {
     Report none;
-    return reporting(none, std::forward<Act>(act));
+    return reporting(function, none, std::forward<Act>(act));
 }
+
+[[noreturn]] void misused(const std::string& text) { throw Misuse{std::string{calling} + ": " + text}; }
 
 /// Returns `pointer`; throws Misuse if it is null.
 template <class T>
-T* not_null(T* pointer, const char* function, const char* what) {
-    if (pointer == nullptr) throw Misuse{std::string{function} + ": " + what + " is null"};
+T* not_null(T* pointer, const char* what) {
+    if (pointer == nullptr) misused(std::string{what} + " is null");
     return pointer;
 }
 
-template <class T>
-T& given(T* pointer, const char* function, const char* what) {
-    return *not_null(pointer, function, what);
+template <class Handle>
+Handle& given(Handle* handle) {
+    return *not_null(handle, Handle::what);
+}
+
+template <class Handle>
+auto& object_of(Handle* handle) {
+    return given(handle).object;
+}
+Attached& object_of(memsaver_attached* handle) {
+    given(handle).fork.require_parent(calling);
+    return *handle->object;
 }
 
 // --- Structures with a size field ---
@@ -315,16 +335,18 @@ std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what
     return value;
 }
 
-Tags tags_of(const char* const* names, std::size_t count, const char* function) {
+/// A list of names, or a prefix.
+using Names = const char* const*;
+
+Tags tags_of(Names names, std::size_t count) {
     if (names == nullptr) {
         if (count == 0) return Tags::all();
-        throw Misuse{std::string{function} +
-                     ": the list of tags is null, but its count is not 0 (pass 0 for all tags)"};
+        misused("the list of tags is null, but its count is not 0 (pass 0 for all tags)");
     }
-    if (count == MEMSAVER_UNDER) return Tags::under(not_null(names[0], function, "the prefix"));
+    if (count == MEMSAVER_UNDER) return Tags::under(not_null(names[0], "the prefix"));
     std::vector<std::string_view> list;
     list.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) list.emplace_back(not_null(names[i], function, "the name of a tag"));
+    for (std::size_t i = 0; i < count; ++i) list.emplace_back(not_null(names[i], "the name of a tag"));
     return Tags{list};
 }
 
@@ -381,7 +403,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
     default: {
         FileBackup file = with_common(FileBackup{}, from);
-        file.directory = not_null(from.directory, "memsaver_policy", "directory, required for a file backup,");
+        file.directory = not_null(from.directory, "memsaver_policy.directory, required for a file backup,");
         return perhaps_verified(std::move(file), from);
     }
     }
@@ -394,30 +416,30 @@ std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) no
 
 /// Converts the order in the options of any operation that waits.
 template <class Options>
-Order order_of(const Options& from, const char* function) {
+Order order_of(const Options& from) {
     const std::int32_t order = enumerator(from.order, 3, "memsaver_order");
     if (order != MEMSAVER_AFTER_STREAMS) {
         if (from.stream_count != 0 || from.event_count != 0) {
-            throw Misuse{std::string{function} + ": streams and events require MEMSAVER_AFTER_STREAMS"};
+            misused("streams and events require MEMSAVER_AFTER_STREAMS");
         }
         return order == MEMSAVER_ALREADY_IDLE ? Order{already_idle} : Order{};
     }
     std::vector<StreamRef> streams;
     std::vector<EventRef> events;
-    if (from.stream_count != 0) (void)not_null(from.streams, function, "the list of streams");
-    if (from.event_count != 0) (void)not_null(from.events, function, "the list of events");
+    if (from.stream_count != 0) (void)not_null(from.streams, "the list of streams");
+    if (from.event_count != 0) (void)not_null(from.events, "the list of events");
     for (std::size_t i = 0; i < from.stream_count; ++i) streams.push_back(StreamRef::from_native(from.streams[i]));
     for (std::size_t i = 0; i < from.event_count; ++i) {
-        events.emplace_back(static_cast<CUevent_st*>(not_null(from.events[i], function, "an event")));
+        events.emplace_back(static_cast<CUevent_st*>(not_null(from.events[i], "an event")));
     }
     return Order::after_all(std::move(streams), std::move(events));
 }
 
 /// Reads the order and the timeout of the options of any operation that waits.
 template <class Options, class From>
-Options waiting(const From& from, const char* function) {
+Options waiting(const From& from) {
     Options wanted;
-    wanted.order = order_of(from, function);
+    wanted.order = order_of(from);
     wanted.timeout = duration_of(from.timeout_ns);
     return wanted;
 }
@@ -433,14 +455,9 @@ std::size_t alignment_of(std::size_t alignment) noexcept {
 // --- Results for the program ---
 
 memsaver_report report_of(const Report& from) noexcept {
-    memsaver_report to = MEMSAVER_REPORT_INIT;
-    to.released_bytes = from.released_bytes;
-    to.saved_bytes = from.saved_bytes;
-    to.restored_bytes = from.restored_bytes;
-    to.mapped_bytes = from.mapped_bytes;
-    to.handed_bytes = from.handed_bytes;
-    to.held_bytes = from.held_bytes;
-    to.elapsed_ns = from.elapsed.count();
+    memsaver_report to{sizeof to,           from.released_bytes,  from.saved_bytes,
+                       from.restored_bytes, from.mapped_bytes,    from.handed_bytes,
+                       from.held_bytes,     from.elapsed.count(), 0};
     for (const TagReport& row : from.tags) to.waited_ns = std::max<std::int64_t>(to.waited_ns, row.waited.count());
     return to;
 }
@@ -450,38 +467,9 @@ std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
 // --- The shapes of functions, which pass their own name (`__func__`) for the errors ---
 
-template <class Handle>
-Handle& given(Handle* handle, const char* function) {
-    return given(handle, function, Handle::what);
-}
-
-template <class Handle>
-auto& object_of(Handle* handle, const char* function) {
-    return given(handle, function).object;
-}
-Attached& object_of(memsaver_attached* handle, const char* function) {
-    given(handle, function).fork.require_parent(function);
-    return *handle->object;
-}
-
-template <class Act>
-memsaver_result guarded(const char* function, Act&& act) noexcept {
-    return guarded([&] { act(function); });
-}
-
-/// Calls `act(object)`, or `act(object, function)`.
-template <class Act, class Object>
-auto call(Act& act, Object& object, const char* function) {
-    if constexpr (std::is_invocable_v<Act&, Object&, const char*>) {
-        return act(object, function);
-    } else {
-        return act(object);
-    }
-}
-
 template <class Handle, class Act>
 memsaver_result on(const char* function, Handle* handle, Act&& act) noexcept {
-    return guarded([&] { call(act, object_of(handle, function), function); });
+    return guarded(function, [&] { act(object_of(handle)); });
 }
 
 /// Returns what `test(object)` returns; false after a failure.
@@ -492,39 +480,38 @@ bool holds(const char* function, memsaver_saver* saver, Test&& test) noexcept {
     return yes;
 }
 
-/// Sets `out` to the pointer that `make(function)` returns; to null before that.
+/// Sets `out` to the pointer that `make()` returns; to null before that.
 template <class T, class Make>
 memsaver_result making(const char* function, T** out, Make&& make) noexcept {
     if (out != nullptr) *out = nullptr;
-    return guarded([&] {
-        (void)not_null(out, function, "the output pointer");
-        *out = make(function);
+    return guarded(function, [&] {
+        (void)not_null(out, "the output pointer");
+        *out = make();
     });
 }
-/// Likewise; `make` is called as above.
+/// Likewise, `make(object)`.
 template <class Handle, class T, class Make>
 memsaver_result making(const char* function, Handle* handle, T** out, Make&& make) noexcept {
-    return making(function, out, [&](const char*) { return call(make, object_of(handle, function), function); });
+    return making(function, out, [&] { return make(object_of(handle)); });
 }
 
-/// Writes the structure, of this `type`, that `tell`, called as above, returns.
+/// Writes the structure, of this `type`, that `tell(object)` returns.
 template <class Handle, class T, class Tell>
 memsaver_result telling(const char* function, Handle* handle, T* out, const char* type, Tell&& tell) noexcept {
-    return guarded([&] {
-        auto& object = object_of(handle, function);
-        const Out<T> to{not_null(out, function, "the output pointer"), type};
-        to.put(call(tell, object, function));
+    return on(function, handle, [&](auto& object) {
+        const Out<T> to{not_null(out, "the output pointer"), type};
+        to.put(tell(object));
     });
 }
 
-/// `act`, called as above, returns a Report; writes this report, or that of the failure, to `out`.
+/// `act(object)` returns a Report; writes this report, or that of the failure, to `out`.
 template <class Handle, class Act>
 memsaver_result operate(const char* function, Handle* handle, memsaver_report* out, Act&& act) noexcept {
     std::optional<Out<memsaver_report>> to;
     Report report;
-    const memsaver_result result = reporting(report, [&] {
+    const memsaver_result result = reporting(function, report, [&] {
         to.emplace(out, "memsaver_report");
-        report = call(act, object_of(handle, function), function);
+        report = act(object_of(handle));
     });
     if (to) to->put(report_of(report));
     return result;
@@ -532,12 +519,8 @@ memsaver_result operate(const char* function, Handle* handle, memsaver_report* o
 
 /// Calls `act(object, tags)`.
 template <class Handle, class Act>
-memsaver_result on_tags(const char* function, Handle* handle, const char* const* names, std::size_t count,
-                        Act&& act) noexcept {
-    return guarded([&] {
-        auto& object = object_of(handle, function);
-        act(object, tags_of(names, count, function));
-    });
+memsaver_result on_tags(const char* function, Handle* handle, Names names, std::size_t count, Act&& act) noexcept {
+    return on(function, handle, [&](auto& object) { act(object, tags_of(names, count)); });
 }
 
 void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
@@ -641,10 +624,10 @@ template <class Call>
 memsaver_result add_hook(const char* self, memsaver_saver* saver, std::int32_t moment, bool has_function,
                          memsaver_hook** hook, Call call) noexcept {
     if (hook != nullptr) *hook = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, self);
-        if (!has_function) throw Misuse{std::string{self} + ": the function is null"};
-        enumerator(moment, 4, (std::string{self} + ": the moment").c_str());
+    return guarded(self, [&] {
+        memsaver_saver& handle = given(saver);
+        if (!has_function) misused("the function is null");
+        enumerator(moment, 4, "the moment");
         Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.object.before_pause(hook_of<PauseEvent>(moment, call))
                     : moment == MEMSAVER_AFTER_PAUSE   ? handle.object.after_pause(hook_of<PauseEvent>(moment, call))
                     : moment == MEMSAVER_BEFORE_RESUME ? handle.object.before_resume(hook_of<ResumeEvent>(moment, call))
@@ -660,11 +643,11 @@ memsaver_result add_hook(const char* self, memsaver_saver* saver, std::int32_t m
 
 // --- Regions ---
 
-/// Opens a region of the arena that `make(object, function)` returns.
+/// Opens a region of the arena that `make(object)` returns.
 template <class Make>
 memsaver_result push(const char* function, memsaver_saver* saver, Make&& make) noexcept {
     return on(function, saver, [&](auto& of) {
-        OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(make(of, function))};
+        OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(make(of))};
         const std::lock_guard lock{saver->mutex};
         const auto own = saver->regions.try_emplace(std::this_thread::get_id()).first;
         try {
@@ -682,7 +665,7 @@ void pop(memsaver_saver& handle) {
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
     if (own == handle.regions.end() || !own->second.back().thread.is_here()) // else an earlier thread's with this id
-        throw Misuse{"memsaver_pop_region: this thread has no open region"};
+        misused("this thread has no open region");
     ending = std::move(own->second.back().region);
     own->second.pop_back();
     if (own->second.empty()) handle.regions.erase(own);
@@ -696,7 +679,7 @@ Machine machine_of(const memsaver_options& from) {
     enumerator(from.export_handles, 3, "memsaver_options.export_handles");
     machine.cuda.export_handles = static_cast<ExportHandles>(from.export_handles);
     if (from.peer_count != 0) {
-        const int* peers = not_null(from.peers, "memsaver_options", "the list of peers");
+        const int* peers = not_null(from.peers, "the list of peers");
         machine.cuda.peers.assign(peers, peers + from.peer_count);
     }
     if (from.cuda_library != nullptr) machine.cuda_library = from.cuda_library;
@@ -729,9 +712,9 @@ std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t d
     return CudaDriver{device, handle.machine.cuda, handle.machine.cuda_library.c_str()};
 }
 
-Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options, const char* function) {
-    memsaver_saver& handle = given(saver, function);
-    const char* name = not_null(tag, function, "the tag");
+Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options) {
+    memsaver_saver& handle = given(saver);
+    const char* name = not_null(tag, "the tag");
     const auto from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
     ArenaOptions wanted;
     wanted.capacity = from.capacity;
@@ -779,8 +762,8 @@ const char* memsaver_result_name(int32_t result) noexcept {
 const char* memsaver_last_error() noexcept { return last_error.text; }
 
 memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Out<memsaver_error> out{not_null(error, function, "the output pointer"), "memsaver_error"};
+    return guarded(__func__, [&] {
+        const Out<memsaver_error> out{not_null(error, "the output pointer"), "memsaver_error"};
         const LastError& last = last_error;
         out.put({sizeof(memsaver_error), last.result, last.driver_code,
                  last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
@@ -799,19 +782,19 @@ const char* memsaver_version_text() noexcept {
 // --- Savers ---
 
 memsaver_result memsaver_gpu_available(int device) noexcept {
-    return guarded([&] {
+    return guarded(__func__, [&] {
         if (const CudaAvailability found = CudaDriver::available(device); !found) throw Unavailable{found.reason};
     });
 }
 
 int memsaver_gpu_count() noexcept {
     int count = 0;
-    (void)guarded([&] { count = CudaDriver::device_count(); });
+    (void)guarded(__func__, [&] { count = CudaDriver::device_count(); });
     return count;
 }
 
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
-    return making(__func__, saver, [&](const char* function) {
+    return making(__func__, saver, [&] {
         const auto from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         SaverOptions wanted;
         wanted.enabled = from.enabled;
@@ -824,7 +807,7 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         std::optional<AnyDriver> driver;
         Machine machine;
         if (from.share != nullptr) {
-            from.share->fork.require_parent(function);
+            from.share->fork.require_parent(calling);
             driver = from.share->object.driver();
             machine = from.share->machine;
         } else {
@@ -836,8 +819,8 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
 }
 
 memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function);
+    return guarded(__func__, [&] {
+        memsaver_saver& handle = given(saver);
         handle.object.close();
         decltype(handle.regions) ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
@@ -873,29 +856,22 @@ memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) noexcep
 
 memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
                                   const memsaver_arena_options* options) noexcept {
-    return guarded(__func__, [&](const char* function) { (void)arena_of(saver, tag, options, function); });
+    return guarded(__func__, [&] { (void)arena_of(saver, tag, options); });
 }
-
 memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options,
                                    memsaver_arena** arena) noexcept {
-    return making(__func__, arena,
-                  [&](const char* function) { return new memsaver_arena{arena_of(saver, tag, options, function)}; });
+    return making(__func__, arena, [&] { return new memsaver_arena{arena_of(saver, tag, options)}; });
 }
-
 void memsaver_release_arena(memsaver_arena* arena) noexcept { end(arena); }
 
-memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+memsaver_result memsaver_drop(memsaver_saver* saver, Names names, size_t count) noexcept {
     return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.drop(std::move(tags)); });
 }
-
-memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
-                                      size_t bytes) noexcept {
+memsaver_result memsaver_set_capacity(memsaver_saver* saver, Names names, size_t count, size_t bytes) noexcept {
     return on_tags(__func__, saver, names, count,
                    [&](auto& of, Tags tags) { of.set_capacity(std::move(tags), bytes); });
 }
-
-memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
-                                    bool retain) noexcept {
+memsaver_result memsaver_set_retain(memsaver_saver* saver, Names names, size_t count, bool retain) noexcept {
     return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.set_retain(std::move(tags), retain); });
 }
 
@@ -905,46 +881,37 @@ memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t
                                   void** pointer) noexcept {
     return making(__func__, saver, pointer, [&](auto& of) { return allocate(of, tag, bytes, alignment, {}); });
 }
-
 memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                      void* stream, void** pointer) noexcept {
     return making(__func__, saver, pointer,
                   [&](auto& of) { return allocate(of, tag, bytes, alignment, StreamRef::from_native(stream)); });
 }
-
 memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) noexcept {
     return on(__func__, saver, [&](auto& of) { of.deallocate(pointer); });
 }
-
 memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer, void* stream) noexcept {
     return on(__func__, saver, [&](auto& of) { of.deallocate(pointer, StreamRef::from_native(stream)); });
 }
-
 memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) noexcept {
     return on(__func__, saver, [&](auto& of) { of.deallocate(pointer, already_idle); });
 }
-
 memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
                                         void** pointer) noexcept {
     return making(__func__, arena, pointer,
                   [&](auto& of) { return bytes != 0 ? of.allocate(bytes, alignment_of(alignment)) : nullptr; });
 }
-
 memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment, void* stream,
                                            void** pointer) noexcept {
     return making(__func__, arena, pointer, [&](auto& of) {
         return bytes != 0 ? of.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment)) : nullptr;
     });
 }
-
 memsaver_result memsaver_arena_deallocate(memsaver_arena* arena, void* pointer) noexcept {
     return on(__func__, arena, [&](auto& of) { of.deallocate(pointer); });
 }
-
 memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena, void* pointer, void* stream) noexcept {
     return on(__func__, arena, [&](auto& of) { of.deallocate(pointer, StreamRef::from_native(stream)); });
 }
-
 memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) noexcept {
     return on(__func__, arena, [&](auto& of) { of.deallocate(pointer, already_idle); });
 }
@@ -952,50 +919,42 @@ memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* poin
 bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
     return holds(__func__, saver, [&](auto& of) { return of.owns(pointer); });
 }
-
 bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
     return holds(__func__, saver, [&](auto& of) { return bytes != 0 && of.core()->any_paused(pointer, bytes); });
 }
 
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        (void)not_null(to, function, "the output pointer");
+    return on(__func__, saver, [&](auto& of) {
+        (void)not_null(to, "the output pointer");
         const BackupView view = of.backup_view(pointer, bytes);
         if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
 }
-
 memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        of.write_backup(pointer, not_null(from, function, "the source"), bytes);
-    });
+    return on(__func__, saver, [&](auto& of) { of.write_backup(pointer, not_null(from, "the source"), bytes); });
 }
 
 // --- Regions ---
 
 memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {
-    return push(__func__, saver,
-                [&](auto& of, const char* function) { return of.arena(not_null(tag, function, "the tag")); });
+    return push(__func__, saver, [&](auto& of) { return of.arena(not_null(tag, "the tag")); });
 }
-
 memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) noexcept {
-    return push(__func__, saver, [&](auto& of, const char* function) {
-        const Arena& pushed = object_of(arena, function);
+    return push(__func__, saver, [&](auto& of) {
+        const Arena& pushed = object_of(arena);
         if (&pushed.saver() != of.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
                                                          "\": the arena belongs to another saver"});
         }
-        pushed.base().require_open(function);
+        pushed.base().require_open(calling);
         return pushed;
     });
 }
-
 memsaver_result memsaver_push_outside(memsaver_saver* saver) noexcept {
-    return push(__func__, saver, [](auto& of, const char*) { return of.core()->outside(); });
+    return push(__func__, saver, [](auto& of) { return of.core()->outside(); });
 }
-
 memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
-    return guarded(__func__, [&](const char* function) { pop(given(saver, function)); });
+    return guarded(__func__, [&] { pop(given(saver)); });
 }
 
 // --- Pause and resume ---
@@ -1012,106 +971,99 @@ ResumeOptions resume_options_of(const memsaver_resume_options* options) {
 
 } // namespace
 
-memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
-                               const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, saver, report, [&](auto& of, const char* function) {
+memsaver_result memsaver_pause(memsaver_saver* saver, Names names, size_t count, const memsaver_pause_options* options,
+                               memsaver_report* report) noexcept {
+    return operate(__func__, saver, report, [&](auto& of) {
         const memsaver_pause_options from = pause_options(options);
-        auto wanted = waiting<PauseOptions>(from, function);
+        auto wanted = waiting<PauseOptions>(from);
         wanted.bytes = policy_of(from.bytes);
-        return of.pause(tags_of(names, count, function), wanted);
+        return of.pause(tags_of(names, count), wanted);
     });
 }
 
-memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
+memsaver_result memsaver_resume(memsaver_saver* saver, Names names, size_t count,
                                 const memsaver_resume_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, saver, report, [&](auto& of, const char* function) {
+    return operate(__func__, saver, report, [&](auto& of) {
         const ResumeOptions wanted = resume_options_of(options);
-        return of.resume(tags_of(names, count, function), wanted);
+        return of.resume(tags_of(names, count), wanted);
     });
 }
 
-memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
-                                  const char* const* in_names, size_t in_count,
-                                  const memsaver_exchange_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, saver, report, [&](auto& of, const char* function) {
+memsaver_result memsaver_exchange(memsaver_saver* saver, Names out_names, size_t out_count, Names in_names,
+                                  size_t in_count, const memsaver_exchange_options* options,
+                                  memsaver_report* report) noexcept {
+    return operate(__func__, saver, report, [&](auto& of) {
         const auto from = read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
         const memsaver_pause_options pausing = pause_options(from.pausing);
         const ResumeOptions resuming = resume_options_of(from.resuming);
-        auto wanted = waiting<ExchangeOptions>(pausing, function);
+        auto wanted = waiting<ExchangeOptions>(pausing);
         wanted.bytes_out = policy_of(pausing.bytes);
         wanted.bytes_in = resuming.bytes;
         wanted.room_within = resuming.room_within;
-        return of.exchange(tags_of(out_names, out_count, function), tags_of(in_names, in_count, function), wanted);
+        return of.exchange(tags_of(out_names, out_count), tags_of(in_names, in_count), wanted);
     });
 }
 
-memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
-                                         size_t* bytes) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        size_t& to = given(bytes, function, "the output pointer");
-        to = of.bytes_to_resume(tags_of(names, count, function));
+memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, Names names, size_t count, size_t* bytes) noexcept {
+    return on(__func__, saver, [&](auto& of) {
+        size_t& to = *not_null(bytes, "the output pointer");
+        to = of.bytes_to_resume(tags_of(names, count));
     });
 }
 
-memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
-                              const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, saver, report, [&](auto& of, const char* function) {
-        const auto wanted = waiting<TrimOptions>(pause_options(options), function);
-        return of.trim(tags_of(names, count, function), wanted);
+memsaver_result memsaver_trim(memsaver_saver* saver, Names names, size_t count, const memsaver_pause_options* options,
+                              memsaver_report* report) noexcept {
+    return operate(__func__, saver, report, [&](auto& of) {
+        const auto wanted = waiting<TrimOptions>(pause_options(options));
+        return of.trim(tags_of(names, count), wanted);
     });
 }
 
-memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+memsaver_result memsaver_prepare(memsaver_saver* saver, Names names, size_t count) noexcept {
     return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.prepare(std::move(tags)); });
 }
-
-memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+memsaver_result memsaver_invalidate(memsaver_saver* saver, Names names, size_t count) noexcept {
     return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.invalidate(std::move(tags)); });
 }
-
-memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+memsaver_result memsaver_forget_backup(memsaver_saver* saver, Names names, size_t count) noexcept {
     return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.forget_backup(std::move(tags)); });
 }
-
 memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
     return on(__func__, saver, [&](auto& of) { of.invalidate(pointer, bytes); });
 }
-
 memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
                               size_t offset) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        of.load(pointer, bytes, not_null(path, function, "the path"), offset);
-    });
+    return on(__func__, saver, [&](auto& of) { of.load(pointer, bytes, not_null(path, "the path"), offset); });
 }
 
 // --- Arrivals and gates ---
 
-memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
+memsaver_result memsaver_resume_async(memsaver_saver* saver, Names names, size_t count,
                                       const memsaver_resume_async_options* options,
                                       memsaver_arrival** arrival) noexcept {
-    return making(__func__, saver, arrival, [&](auto& of, const char* function) {
+    return making(__func__, saver, arrival, [&](auto& of) {
         const auto from = read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
         ResumeAsyncOptions wanted;
         if (from.first_count != 0) {
-            (void)not_null(from.first, function, "the list of first pointers");
-            (void)not_null(from.first_bytes, function, "the list of first sizes");
+            (void)not_null(from.first, "the list of first pointers");
+            (void)not_null(from.first_bytes, "the list of first sizes");
         }
         for (std::size_t i = 0; i < from.first_count; ++i) wanted.first.push_back({from.first[i], from.first_bytes[i]});
         ResumeOptions resuming = resume_options_of(from.resuming);
         wanted.bytes = std::move(resuming.bytes);
         wanted.room_within = resuming.room_within;
         auto made = std::make_unique<memsaver_arrival>(); // allocated before the operation begins
-        made->object = of.resume_async(tags_of(names, count, function), wanted);
+        made->object = of.resume_async(tags_of(names, count), wanted);
         return made.release();
     });
 }
 
-memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
-                              const memsaver_pause_options* options, memsaver_arrival** arrival) noexcept {
-    return making(__func__, saver, arrival, [&](auto& of, const char* function) {
-        const auto wanted = waiting<SaveOptions>(pause_options(options), function);
+memsaver_result memsaver_save(memsaver_saver* saver, Names names, size_t count, const memsaver_pause_options* options,
+                              memsaver_arrival** arrival) noexcept {
+    return making(__func__, saver, arrival, [&](auto& of) {
+        const auto wanted = waiting<SaveOptions>(pause_options(options));
         auto made = std::make_unique<memsaver_arrival>();
-        made->object = of.save(tags_of(names, count, function), wanted);
+        made->object = of.save(tags_of(names, count), wanted);
         return made.release();
     });
 }
@@ -1119,52 +1071,44 @@ memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, s
 memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) noexcept {
     return on(__func__, arrival, [&](auto& of) { of.before(StreamRef::from_native(stream)); });
 }
-
 memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
                                               size_t bytes) noexcept {
     return on(__func__, arrival, [&](auto& of) { of.before(StreamRef::from_native(stream), pointer, bytes); });
 }
-
 memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival, memsaver_report* report) noexcept {
     return operate(__func__, arrival, report, [&](const Arrival& of) {
         of.wait();
         return of.report();
     });
 }
-
 memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const void* pointer, size_t bytes) noexcept {
     return on(__func__, arrival, [&](auto& of) { of.wait(pointer, bytes); });
 }
-
 memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
-    return on(__func__, arrival,
-              [&](auto& of, const char* function) { given(done, function, "the output pointer") = of.done(); });
+    return on(__func__, arrival, [&](auto& of) { *not_null(done, "the output pointer") = of.done(); });
 }
-
 void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { end(arrival); }
 
 memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                   memsaver_gate** gate) noexcept {
     return making(__func__, saver, gate, [&](auto& of) { return new memsaver_gate{of.gate(pointer, bytes)}; });
 }
-
 memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept {
     return on(__func__, gate, [&](auto& of) { of.before(StreamRef::from_native(stream)); });
 }
-
 void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
 
 // --- Uses ---
 
-memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
+memsaver_result memsaver_begin_use(memsaver_saver* saver, Names names, size_t count,
                                    const memsaver_use_options* options, memsaver_use** use) noexcept {
-    return making(__func__, saver, use, [&](auto& of, const char* function) {
+    return making(__func__, saver, use, [&](auto& of) {
         const auto from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
-        auto wanted = waiting<UseOptions>(from, function);
+        auto wanted = waiting<UseOptions>(from);
         wanted.room_within = duration_of(from.room_within_ns);
         wanted.await_bytes = from.await_bytes;
         auto made = std::make_unique<memsaver_use>();
-        made->object = of.use(tags_of(names, count, function), wanted);
+        made->object = of.use(tags_of(names, count), wanted);
         made->lost = made->object.lost();
         for (const std::string& name : made->lost) made->names.push_back(name.c_str());
         return made.release();
@@ -1174,32 +1118,25 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
 memsaver_result memsaver_use_until(memsaver_use* use, void* stream) noexcept {
     return on(__func__, use, [&](auto& of) { of.until(StreamRef::from_native(stream)); });
 }
-
 memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcept {
-    return on(__func__, use, [&](auto& of, const char* function) {
-        of.until(EventRef{static_cast<CUevent_st*>(not_null(event, function, "the event"))});
-    });
+    return on(__func__, use,
+              [&](auto& of) { of.until(EventRef{static_cast<CUevent_st*>(not_null(event, "the event"))}); });
 }
-
 memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const memsaver_use& of = given(use, function);
-        (void)not_null(names, function, "the output pointer");
-        given(count, function, "the output pointer for the count") = of.names.size();
+    return guarded(__func__, [&] {
+        const memsaver_use& of = given(use);
+        (void)not_null(names, "the output pointer");
+        *not_null(count, "the output pointer for the count") = of.names.size();
         *names = of.names.data();
     });
 }
-
 void memsaver_end_use(memsaver_use* use) noexcept { end(use); }
 
-memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
-                                       bool evictable) noexcept {
+memsaver_result memsaver_set_evictable(memsaver_saver* saver, Names names, size_t count, bool evictable) noexcept {
     return on_tags(__func__, saver, names, count,
                    [&](auto& of, Tags tags) { of.set_evictable(std::move(tags), evictable); });
 }
-
-memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* names, size_t count,
-                                      int32_t priority) noexcept {
+memsaver_result memsaver_set_priority(memsaver_saver* saver, Names names, size_t count, int32_t priority) noexcept {
     return on_tags(__func__, saver, names, count,
                    [&](auto& of, Tags tags) { of.set_priority(std::move(tags), priority); });
 }
@@ -1207,10 +1144,10 @@ memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* 
 memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const memsaver_reclaim_options* options,
                                  memsaver_reclaimed* reclaimed, char** text) noexcept {
     if (text != nullptr) *text = nullptr;
-    return on(__func__, saver, [&](auto& of, const char* function) {
+    return on(__func__, saver, [&](auto& of) {
         const auto from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
         const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
-        auto wanted = waiting<ReclaimOptions>(from, function);
+        auto wanted = waiting<ReclaimOptions>(from);
         if (from.device != -1) wanted.device = from.device;
         const Reclaimed got = of.reclaim(bytes, wanted);
         out.put({sizeof(memsaver_reclaimed), got.wanted_bytes, got.unused_bytes, got.elastic_bytes, got.evicted_bytes,
@@ -1244,20 +1181,14 @@ void memsaver_end_elastic(memsaver_elastic* elastic) noexcept { end(elastic); }
 memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset, size_t bytes) noexcept {
     return on(__func__, elastic, [&](auto& of) { of.commit(offset, bytes); });
 }
-
 memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                          const memsaver_pause_options* options) noexcept {
-    return on(__func__, elastic, [&](auto& of, const char* function) {
-        of.release(offset, bytes, order_of(pause_options(options), function));
-    });
+    return on(__func__, elastic, [&](auto& of) { of.release(offset, bytes, order_of(pause_options(options))); });
 }
-
 memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                         const memsaver_pause_options* options) noexcept {
-    return on(__func__, elastic,
-              [&](auto& of, const char* function) { of.resize(bytes, order_of(pause_options(options), function)); });
+    return on(__func__, elastic, [&](auto& of) { of.resize(bytes, order_of(pause_options(options))); });
 }
-
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
     return telling(__func__, elastic, info, "memsaver_elastic_info", [](auto& of) -> memsaver_elastic_info {
         return {sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()};
@@ -1271,7 +1202,6 @@ memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsave
     const auto call = [=](const memsaver_hook_event& event) { return function(context, &event); };
     return add_hook(__func__, saver, moment, function != nullptr, hook, call);
 }
-
 memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
                                             memsaver_answering_hook_function function, void* context,
                                             memsaver_hook** hook) noexcept {
@@ -1282,17 +1212,14 @@ memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t momen
     };
     return add_hook(__func__, saver, moment, function != nullptr, hook, call);
 }
-
 void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
 
 // --- Usage ---
 
-memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
-                                   memsaver_usage* usage) noexcept {
+memsaver_result memsaver_get_usage(memsaver_saver* saver, Names names, size_t count, memsaver_usage* usage) noexcept {
     return telling(__func__, saver, usage, "memsaver_usage",
-                   [&](auto& of, const char* function) { return sum_of(of.usage(), tags_of(names, count, function)); });
+                   [&](auto& of) { return sum_of(of.usage(), tags_of(names, count)); });
 }
-
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
     return telling(__func__, arena, usage, "memsaver_usage", [](auto& of) {
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
@@ -1305,21 +1232,19 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
         return sum;
     });
 }
-
 memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noexcept {
     return making(__func__, saver, json, [&](auto& of) { return copy_of(to_json(of.usage())); });
 }
-
 void memsaver_free_text(char* text) noexcept { std::free(text); }
 
 // --- Several processes on one device ---
 
 memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
                                     memsaver_share** share) noexcept {
-    return making(__func__, share, [&](const char* function) {
+    return making(__func__, share, [&] {
         const memsaver_options on = read(device, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         const auto from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
-        if (on.share != nullptr) throw Misuse{std::string{function} + ": the device's options have a share already"};
+        if (on.share != nullptr) misused("the device's options have a share already");
         ShareOptions wanted;
         wanted.name = text_of(from.name);
         wanted.priority = from.priority;
@@ -1354,49 +1279,46 @@ memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) no
 }
 
 memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver, memsaver_lending** lending) noexcept {
-    return making(__func__, share, lending, [&](const Share& of, const char* function) {
-        return new memsaver_lending{of.lend(object_of(saver, function))};
-    });
+    return making(__func__, share, lending,
+                  [&](const Share& of) { return new memsaver_lending{of.lend(object_of(saver))}; });
 }
 
 void memsaver_end_lending(memsaver_lending* lending) noexcept { end(lending); }
 
 memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsaver_saver* saver, const char* tag,
                                  const memsaver_publish_options* options, uint64_t* hash) noexcept {
-    return on(__func__, share, [&](auto& of, const char* function) {
-        MemorySaver<>& publisher = object_of(saver, function);
+    return on(__func__, share, [&](auto& of) {
+        MemorySaver<>& publisher = object_of(saver);
         const auto from = read(options, MEMSAVER_PUBLISH_OPTIONS_INIT, "memsaver_publish_options");
         PublishOptions wanted;
         wanted.version = text_of(from.version);
         for (std::size_t i = 0; i < from.count; ++i) {
-            const char* const* names = not_null(from.names, function, "the list of names");
-            const void* const* data = not_null(from.data, function, "the list of pointers");
-            const std::size_t* bytes = not_null(from.bytes, function, "the list of sizes");
+            const char* const* names = not_null(from.names, "the list of names");
+            const void* const* data = not_null(from.data, "the list of pointers");
+            const std::size_t* bytes = not_null(from.bytes, "the list of sizes");
             const bool copied = from.copied != nullptr && from.copied[i];
-            wanted.names.push_back({not_null(names[i], function, "the name of a range"), data[i], bytes[i],
+            wanted.names.push_back({not_null(names[i], "the name of a range"), data[i], bytes[i],
                                     copied ? PublishAccess::copied : PublishAccess::shared});
         }
-        const std::uint64_t made =
-            of.publish(not_null(name, function, "the name"), publisher, not_null(tag, function, "the tag"), wanted);
+        const std::uint64_t made = of.publish(not_null(name, "the name"), publisher, not_null(tag, "the tag"), wanted);
         if (hash != nullptr) *hash = made;
     });
 }
 
 memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) noexcept {
-    return on(__func__, share,
-              [&](const Share& of, const char* function) { of.withdraw(not_null(name, function, "the name")); });
+    return on(__func__, share, [&](const Share& of) { of.withdraw(not_null(name, "the name")); });
 }
 
 memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
                                 const memsaver_attach_options* options, memsaver_attached** attached) noexcept {
-    return making(__func__, share, attached, [&](auto& of, const char* function) {
-        MemorySaver<>& reader = object_of(saver, function);
+    return making(__func__, share, attached, [&](auto& of) {
+        MemorySaver<>& reader = object_of(saver);
         const auto from = read(options, MEMSAVER_ATTACH_OPTIONS_INIT, "memsaver_attach_options");
         AttachOptions wanted;
         wanted.version = text_of(from.version);
         if (from.hash != nullptr) wanted.hash = *from.hash;
         auto made = std::make_unique<memsaver_attached>();
-        made->object = of.attach(not_null(name, function, "the name"), reader, wanted);
+        made->object = of.attach(not_null(name, "the name"), reader, wanted);
         try {
             made->ranges = made->object->ranges();
         } catch (...) {
@@ -1414,24 +1336,21 @@ memsaver_result memsaver_get_attached_info(memsaver_attached* attached, memsaver
         return {sizeof(memsaver_attached_info), of.tag().c_str(), of.hash()};
     });
 }
-
 memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                      memsaver_attached_range* range) noexcept {
-    return telling(__func__, attached, range, "memsaver_attached_range", [&](auto& of, const char* function) {
-        const AttachedRange found = of.at(not_null(name, function, "the name"));
+    return telling(__func__, attached, range, "memsaver_attached_range", [&](auto& of) {
+        const AttachedRange found = of.at(not_null(name, "the name"));
         void* const writable = found.access == PublishAccess::copied ? found.writable() : nullptr;
         return memsaver_attached_range{sizeof(memsaver_attached_range), found.data, writable, found.bytes};
     });
 }
-
 memsaver_result memsaver_attached_name(memsaver_attached* attached, size_t index, const char** name) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        (void)object_of(attached, function);
+    return guarded(__func__, [&] {
+        (void)object_of(attached);
         const std::vector<AttachedRange>& all = attached->ranges;
-        *not_null(name, function, "the output pointer") = index < all.size() ? all[index].name.c_str() : nullptr;
+        *not_null(name, "the output pointer") = index < all.size() ? all[index].name.c_str() : nullptr;
     });
 }
-
 memsaver_result memsaver_attached_verify(memsaver_attached* attached) noexcept {
     return on(__func__, attached, [](const Attached& of) { of.verify(); });
 }
@@ -1492,12 +1411,11 @@ thread_local std::vector<Arena> torch_arenas;
 } // namespace
 
 memsaver_result memsaver_torch_push(memsaver_arena* arena) noexcept {
-    return guarded(__func__, [&](const char* function) { torch_arenas.push_back(given(arena, function).object); });
+    return guarded(__func__, [&] { torch_arenas.push_back(given(arena).object); });
 }
-
 memsaver_result memsaver_torch_pop(void) noexcept {
-    return guarded([&] {
-        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_pop: this thread has pushed no arena"};
+    return guarded(__func__, [&] {
+        if (torch_arenas.empty()) misused("this thread has pushed no arena");
         torch_arenas.pop_back();
     });
 }
@@ -1505,12 +1423,12 @@ memsaver_result memsaver_torch_pop(void) noexcept {
 void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noexcept {
     void* pointer = nullptr;
     if (bytes <= 0) return pointer;
-    (void)guarded([&] {
-        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_allocate: this thread has pushed no arena"};
+    (void)guarded(__func__, [&] {
+        if (torch_arenas.empty()) misused("this thread has pushed no arena");
         const Arena& arena = torch_arenas.back();
         if (arena.device() != device) {
-            throw Misuse{"memsaver_torch_allocate: memory on device " + std::to_string(device) +
-                         " was requested from tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
+            misused("memory on device " + std::to_string(device) + " was requested from tag \"" + arena.tag() +
+                    "\" on device " + std::to_string(arena.device()));
         }
         void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
         try {
@@ -1526,7 +1444,7 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
 
 void memsaver_torch_free(void* pointer, ptrdiff_t /*bytes*/, int /*device*/, void* stream) noexcept {
     if (pointer == nullptr) return;
-    const Uncancelled whole;
+    const InCall call{__func__};
     const std::optional<Arena> arena = torch_blocks.remove(pointer);
     if (arena) deallocate_or_report(*arena, pointer, StreamRef::from_native(stream));
 }

@@ -9,7 +9,8 @@
 // Conventions
 //
 // - Every function that can fail returns a memsaver_result; memsaver_last_error() returns the error text. No C++
-//   exception leaves the library. Null handles and invalid arguments are MEMSAVER_MISUSE.
+//   exception leaves the library. MEMSAVER_MISUSE: null handles, invalid arguments, unknown tags, a closed saver. Any
+//   call that uses the driver may be MEMSAVER_DEVICE_LOST or MEMSAVER_DRIVER_ERROR. Comments name the other errors.
 // - Every function is thread-safe. A handle must not be used while or after another thread releases it. Releasing null
 //   is a no-op.
 // - Sizes are in bytes, times in nanoseconds. Text is null-terminated UTF-8; tag names keep the bytes that the program
@@ -19,12 +20,15 @@
 //   structures of programs compiled against an older header. An older library rejects a longer structure unless all
 //   fields that it does not know are 0.
 // - A list of tags is `names` and `count`. Null `names` (with count 0) means every tag. A non-null list with count 0
-//   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it.
+//   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it. A
+//   function for policies that keep bytes is MEMSAVER_MISUSE for a named tag with another, and leaves others out.
 // - Out pointers are written on success. Null skips a `report`, and what a comment says "may be null". On failure,
-//   handles and pointers are set to null, and a report describes what was done before the failure.
-// - A `pointer` with a number of bytes may point into a block. Outputs that handles are written to must not be null.
+//   handles and pointers are set to null, and a report describes what was done before the failure. Texts that the
+//   library allocates are freed with memsaver_free_text().
+// - `bytes` at a `pointer` are in live blocks, and may begin inside one.
 // - Callbacks must not throw C++ exceptions or longjmp.
-// - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
+// - Streams are cudaStream_t or CUstream, events cudaEvent_t or CUevent, passed as void*. A null stream is the device's
+//   default stream. Null is no event.
 // - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op, and so is
 //   what would do nothing elsewhere (freeing null).
 
@@ -78,9 +82,8 @@ typedef enum memsaver_result {
 
 /// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.
 MEMSAVER_API const char* memsaver_result_name(int32_t result) MEMSAVER_NOEXCEPT;
-
-/// Returns the error text of this thread's last failed call, or "" if no call has failed. Never null. Successful calls
-/// do not change it. The text is valid until this thread's next failed call. Text longer than 2047 bytes is truncated.
+/// Returns the error text of this thread's last failed call, of at most 2047 bytes, valid until its next one; "" if
+/// none has failed.
 MEMSAVER_API const char* memsaver_last_error(void) MEMSAVER_NOEXCEPT;
 
 /// The details of this thread's last failure. The strings have the same lifetime as the text of memsaver_last_error().
@@ -98,10 +101,8 @@ typedef struct memsaver_error {
 
 /// Returns the details of this thread's last failure. Changes them only if this call itself fails.
 MEMSAVER_API memsaver_result memsaver_get_last_error(memsaver_error* error) MEMSAVER_NOEXCEPT;
-
-/// Returns the version of the loaded library: major * 10000 + minor * 100 + patch; 0.2.0 is 200.
+/// Return the version of the loaded library: major * 10000 + minor * 100 + patch, and "0.3.0", which is static.
 MEMSAVER_API int memsaver_version(void) MEMSAVER_NOEXCEPT;
-/// Returns the version as text, such as "0.2.0". Static.
 MEMSAVER_API const char* memsaver_version_text(void) MEMSAVER_NOEXCEPT;
 
 // --- Handles ---
@@ -165,18 +166,19 @@ typedef struct memsaver_policy {
     int32_t poison;
     int32_t refresh; ///< backups: memsaver_refresh
     int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
-    /// Backups: keep host memory or disk space after a resume, which makes the next pause faster. If false, it is
-    /// released before the resume returns. With MEMSAVER_ONCE it must be true.
+    /// Backups: keep host memory or disk space after a resume, so that the next pause is faster; else it is released
+    /// before the resume returns. With MEMSAVER_ONCE it must be true.
     bool retain;
-    /// Backups with MEMSAVER_ONCE, for debugging: every pause compares the memory with the backup, which costs a copy.
-    /// If they differ without memsaver_invalidate(), the pause is MEMSAVER_MISUSE and the memory stays active.
+    /// Backups with MEMSAVER_ONCE: a pause is MEMSAVER_MISUSE, and the memory stays active, if bytes changed without
+    /// memsaver_invalidate(). Costs a copy.
     bool check;
     /// Backups: compute a checksum when saving and compare it before restoring; a mismatch is MEMSAVER_BACKUP_DAMAGED.
     /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
     bool verified;
-    uint32_t threads;  ///< backups: threads per copy, up to 1024; 0: 8 for host memory and a source, 4 for a file
-    size_t ring_bytes; ///< backups: maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for
-                       ///< a file, 32 MiB for a source
+    uint32_t threads; ///< backups: threads per copy, up to 1024; 0: 8 for host memory and a source, 4 for a file
+    /// Backups: maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for a file, 32 MiB for a
+    /// source.
+    size_t ring_bytes;
     const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
     /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
     /// thirds. If the codec is missing (nvCOMP 6, for a GPU), making the tag is MEMSAVER_UNAVAILABLE.
@@ -257,32 +259,24 @@ typedef struct memsaver_options {
     size_t size;
     int32_t driver; ///< memsaver_driver
     int32_t device; ///< the GPU's number; for host memory, a number for display only
-    /// False: the same program runs with plain allocations; pause and resume check their tags and do nothing else.
-    bool enabled;
-    /// GPU: allocate pages that network cards and other devices can access directly (RDMA), where supported.
-    bool rdma;
+    bool enabled;   ///< false: plain allocations; pause and resume check their tags and do nothing else
+    bool rdma;      ///< GPU: allocate pages that network cards and other devices can access directly, where supported
     int32_t export_handles; ///< GPU: memsaver_export
-    /// Bytes of each device's memory that allocations and resumes leave free.
-    size_t margin;
+    size_t margin;          ///< bytes of each device's memory that allocations and resumes leave free
     /// The policy of new tags that name none. Null: MEMSAVER_DISCARD, with MEMSAVER_EVENT_WARNED at the first pause.
     const memsaver_policy* default_policy;
-    /// Host memory: total capacity in bytes, used only as it is touched; 0: half of the physical memory, at most 8 GiB.
-    size_t host_capacity;
-    /// Host memory: page granularity in bytes, a power of two and at least the system's page size; 0: 2 MiB.
-    size_t host_granularity;
-    /// GPU: numbers of `peer_count` other devices that may read and write the pages.
-    const int* peers;
+    size_t host_capacity;    ///< host memory: used only as it is touched; 0: half of the physical memory, at most 8 GiB
+    size_t host_granularity; ///< host memory: bytes of a page, a power of two, at least the system's; 0: 2 MiB
+    const int* peers;        ///< GPU: numbers of `peer_count` other devices that may read and write the pages
     size_t peer_count;
-    /// GPU: the driver library's name or path; null: "libcuda.so.1".
-    const char* cuda_library;
+    const char* cuda_library; ///< GPU: the driver library's name or path; null: "libcuda.so.1"
     /// Callbacks; null: none. They and their contexts must outlive the saver and its arenas.
     memsaver_no_room_function on_no_room;
     void* on_no_room_context;
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
-    /// True: allocations and resumes make room as memsaver_begin_use() does: they pause idle tags that were used before
-    /// or made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling thread.
+    /// Allocations and resumes pause idle tags as memsaver_begin_use() does, before `on_no_room` is called.
     bool evict_for_allocations;
     /// Host memory: a name of at most 64 characters without '/'. All savers and shares with this name, in any process
     /// of this user, are on one device, with one capacity and granularity. Null: a device of this saver alone.
@@ -300,14 +294,11 @@ typedef struct memsaver_options {
 MEMSAVER_API memsaver_result memsaver_gpu_available(int device) MEMSAVER_NOEXCEPT;
 /// Returns the number of GPUs that the driver reports, usable or not; 0 if there is no driver.
 MEMSAVER_API int memsaver_gpu_count(void) MEMSAVER_NOEXCEPT;
-
-/// Creates a saver. Errors: MEMSAVER_UNAVAILABLE, MEMSAVER_MISUSE (invalid options or device number).
+/// Creates a saver. Errors: MEMSAVER_UNAVAILABLE.
 MEMSAVER_API memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) MEMSAVER_NOEXCEPT;
-
-/// Waits for the device, releases every tag, block and backup, and ends open regions. Afterwards every use of the saver
-/// is MEMSAVER_MISUSE. On failure, still tries the rest, then returns the first error; may be called again.
+/// Waits for the device, releases every tag, block and backup, and ends open regions. On failure, still tries the rest,
+/// then returns the first error; may be called again.
 MEMSAVER_API memsaver_result memsaver_close(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
-
 /// Destroys the handle. Memory is released now, or with the last arena obtained from the saver. Failures go to
 /// `on_event`; call memsaver_close() first to get them as a result.
 MEMSAVER_API void memsaver_destroy(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
@@ -327,7 +318,6 @@ typedef struct memsaver_info {
 #define MEMSAVER_INFO_INIT MEMSAVER_INIT(memsaver_info, 0, 0, false, 0, 0, 0, "")
 
 MEMSAVER_API memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) MEMSAVER_NOEXCEPT;
-
 /// Sets memsaver_options.margin from now on. Does not affect tags that have a margin of their own.
 MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) MEMSAVER_NOEXCEPT;
 
@@ -337,11 +327,9 @@ MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t b
 typedef struct memsaver_arena_options {
     size_t size;
     const memsaver_policy* policy; ///< null: the saver's default
-    /// The maximum bytes, paused ones not counted, that allocations may make the tag hold; 0: limited only by the
-    /// device.
-    size_t capacity;
-    size_t reserve; ///< bytes of memory to allocate immediately, in as few handles as possible
-    size_t margin;  ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
+    size_t capacity; ///< the most bytes, paused ones not counted, that allocations may make it hold; 0: no limit
+    size_t reserve;  ///< bytes of memory to allocate immediately, in as few handles as possible
+    size_t margin;   ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
     /// -1: the saver's device. For a saver on a GPU, the number of another GPU, used with the saver's driver options.
     int32_t device;
     /// Whether uses of other tags and memsaver_reclaim() may pause the tag while it is not in use, even if no use ever
@@ -355,25 +343,20 @@ typedef struct memsaver_arena_options {
 /// Makes a tag if it does not exist. MEMSAVER_MISUSE if the tag exists with another policy.
 MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
                                                const memsaver_arena_options* options) MEMSAVER_NOEXCEPT;
-
-/// Likewise, and returns a handle to its memory on the device. Allocating through the handle needs no lookup.
+/// Likewise, and returns a handle to its memory on the device, through which allocating needs no lookup.
 MEMSAVER_API memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag,
                                                 const memsaver_arena_options* options,
                                                 memsaver_arena** arena) MEMSAVER_NOEXCEPT;
 /// Releases the handle, but not the tag or its blocks.
 MEMSAVER_API void memsaver_release_arena(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
 
-/// Waits for the device, then releases these tags' blocks, pages, addresses and backups. The names become unknown;
-/// using their arenas is MEMSAVER_MISUSE.
+/// Waits for the device, then releases all that these tags have. Names and arenas are then MEMSAVER_MISUSE.
 MEMSAVER_API memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names,
                                            size_t count) MEMSAVER_NOEXCEPT;
-
 /// Sets memsaver_arena_options.capacity from now on, on each device. Memory that is already mapped stays.
 MEMSAVER_API memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
-
-/// Sets whether these tags' backups keep their host memory or disk space after a resume for the next pause. Takes
-/// effect at the next resume. MEMSAVER_MISUSE for a named tag whose policy keeps no bytes.
+/// Sets memsaver_policy.retain from the next resume on, for policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
                                                  bool retain) MEMSAVER_NOEXCEPT;
 
@@ -383,8 +366,7 @@ MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const ch
 /// stream at once. The memory comes from `tag`, which is made if it does not exist. A null `tag` selects this thread's
 /// innermost region. 0 bytes succeed with a null pointer, whatever the tag. Freeing null is a no-op.
 ///
-/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, the tag's capacity
-/// exceeded, invalid alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
+/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, the tag's capacity).
 MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                                void** pointer) MEMSAVER_NOEXCEPT;
 /// Like memsaver_allocate(), for work on `stream`. Reuses at once, without waiting, a block of about the same size that
@@ -393,14 +375,12 @@ MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const c
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 
 /// Frees a block of any tag, paused or active, on any thread. As safe as cudaFree: the block is not reused until all
-/// work submitted to the device before this call has completed. Does not wait, except for plain memory. MEMSAVER_MISUSE
-/// if `pointer` is not a live block.
+/// work submitted to the device before this call has completed. Does not wait, except for plain memory.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
-/// Frees a block. It is reused once `stream`, of the block's device, has completed all work submitted to it before this
-/// call. MEMSAVER_MISUSE if the stream is known to be of another device.
+/// Frees a block, reused once `stream`, of its device, has completed all work submitted to it before this call.
 MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer,
                                                     void* stream) MEMSAVER_NOEXCEPT;
-/// Frees a block and allows its immediate reuse. The caller guarantees that no work touches it any more.
+/// Frees a block that no work touches any more, for immediate reuse.
 MEMSAVER_API memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
 
 /// The same functions for one arena. They work for as long as the arena's handle exists.
@@ -415,20 +395,19 @@ MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* aren
 
 /// Returns whether `pointer` is in a live block of this saver, paused or not, plain memory included. False on errors.
 MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
-
 /// Returns whether any of `bytes` at `pointer` are paused or being paused. False for bytes that memsaver_resume_async()
 /// is restoring, for memory that is not live blocks, and on errors.
 MEMSAVER_API bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) MEMSAVER_NOEXCEPT;
 
 /// Copies the backup of `bytes` at `pointer` to host memory at `to`, while the tag is paused and for as long as its
-/// policy keeps them. MEMSAVER_MISUSE, with the reason in its text, if there is no backup.
+/// policy keeps them. MEMSAVER_MISUSE says why there is none.
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
 
 /// Replaces the backup of `bytes` at `pointer` by those at `from` in host memory. The next resume restores the new
-/// bytes; with MEMSAVER_ONCE they count as saved. Waits for an operation in progress on the tag. MEMSAVER_MISUSE if the
-/// memory is active or has no backup. If a file cannot be written, some of the bytes may already be new; repeating the
-/// call continues. On a disabled saver, whose memory is never paused, writes to the memory itself.
+/// bytes; with MEMSAVER_ONCE they count as saved. Waits for an operation on the tag. MEMSAVER_MISUSE if the memory is
+/// active or has no backup. If a file cannot be written, repeating the call continues. On a disabled saver, writes to
+/// the memory itself.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
@@ -441,8 +420,7 @@ MEMSAVER_API memsaver_result memsaver_push_region(memsaver_saver* saver, const c
 MEMSAVER_API memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) MEMSAVER_NOEXCEPT;
 /// Begins a region of plain memory, which is never paused.
 MEMSAVER_API memsaver_result memsaver_push_outside(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
-/// Ends this thread's innermost region. MEMSAVER_MISUSE if there is none. A thread must pop its regions before it ends;
-/// otherwise they stay open until the saver is closed or destroyed.
+/// Ends this thread's innermost region. Those that a thread leaves open end when the saver is closed or destroyed.
 MEMSAVER_API memsaver_result memsaver_pop_region(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
 // --- Pause and resume ---
@@ -454,8 +432,7 @@ typedef struct memsaver_report {
     size_t saved_bytes;    ///< copied to backups
     size_t restored_bytes; ///< copied or filled from backups
     size_t mapped_bytes;   ///< taken from the device, or from a tag paused by the same exchange
-    size_t handed_bytes;   ///< of the mapped bytes, those handed over from a paused tag without being released
-                           ///< (memsaver_exchange)
+    size_t handed_bytes;   ///< of the mapped bytes, those handed over by an exchange without being released
     size_t held_bytes;     ///< could not be released yet; the next call retries
     int64_t elapsed_ns;    ///< the whole call, hooks excluded
     int64_t waited_ns;     ///< waiting for devices before the operation: the maximum over all tags
@@ -480,7 +457,7 @@ typedef struct memsaver_pause_options {
     /// For MEMSAVER_AFTER_STREAMS: at least one stream or event. A null stream is that of every device concerned.
     void* const* streams;
     size_t stream_count;
-    void* const* events; ///< cudaEvent_t or CUevent, none of them null
+    void* const* events;
     size_t event_count;
     /// How long to wait for that, and for other operations on the tags, before MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
@@ -495,8 +472,7 @@ typedef struct memsaver_pause_options {
 /// the program must stop submitting work that touches the memory. Memory that is already paused stays paused. Each
 /// tag's policy decides what happens to its bytes. After a failure, repeating the call continues the operation.
 ///
-/// Errors: MEMSAVER_MISUSE (an unknown tag), MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED,
-/// MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
+/// Errors: MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED.
 MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
                                             const memsaver_pause_options* options,
                                             memsaver_report* report) MEMSAVER_NOEXCEPT;
@@ -504,12 +480,9 @@ MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* c
 /// Options of a resume.
 typedef struct memsaver_resume_options {
     size_t size;
-    /// A policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new weights
-    /// will be written anyway. The backup is then stale. Null: restore the backup.
+    /// A policy that keeps no bytes, for this resume only: the backup is then stale. Null: restore the backup.
     const memsaver_policy* bytes;
-    /// How long to retry while out of memory, so that others can free some. Negative: do not retry; INT64_MAX: for
-    /// ever.
-    int64_t room_within_ns;
+    int64_t room_within_ns; ///< how long to retry while out of memory. Negative: not at all; INT64_MAX: for ever
 } memsaver_resume_options;
 
 #define MEMSAVER_RESUME_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_options, NULL, -1)
@@ -532,11 +505,10 @@ typedef struct memsaver_exchange_options {
 
 #define MEMSAVER_EXCHANGE_OPTIONS_INIT MEMSAVER_INIT(memsaver_exchange_options, NULL, NULL)
 
-/// Pauses the tags of `out` and resumes those of `in`. Pages are handed over from tag to tag, as whole handles, without
-/// being released, and bytes are saved and restored at the same time. Only the pages that `in` needs beyond those of
-/// `out` are taken from the device; only surplus pages of `out` are released. Waits, runs hooks and fails like a pause
-/// of `out` followed by a resume of `in`. Tags of `out` that are paused and tags of `in` that are active stay so. Until
-/// the call returns, no memory of either list may be touched; afterwards every stream sees the bytes of `in`.
+/// Pauses the tags of `out` and resumes those of `in`, in the pages of `out`, which are handed over as whole handles,
+/// and with both copies at once; only what `in` needs beyond that is taken, and what it does not need released. Waits,
+/// runs hooks and fails like a pause of `out` followed by a resume of `in`. Until the call returns, no memory of either
+/// list may be touched; afterwards every stream sees the bytes of `in`.
 ///
 /// If the device lacks memory for the additional pages, the call is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless
 /// others took the pages that `out` released. After any other failure `in` is paused with its backup intact, and each
@@ -549,33 +521,27 @@ MEMSAVER_API memsaver_result memsaver_exchange(memsaver_saver* saver, const char
                                                const char* const* in_names, size_t in_count,
                                                const memsaver_exchange_options* options,
                                                memsaver_report* report) MEMSAVER_NOEXCEPT;
-
 /// Returns the physical bytes that resuming these tags would take now.
 MEMSAVER_API memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                                       size_t* bytes) MEMSAVER_NOEXCEPT;
-
 /// Releases pages that hold no live block. Waits like a pause, so that blocks freed before the call count as free.
 MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// Allocates, ahead of the first pause, the host memory or disk space needed to save the tags' live blocks.
-/// MEMSAVER_MISUSE for a named tag whose policy keeps no bytes.
+/// Allocates, ahead of the first pause, the host memory or disk space needed to save the tags' live blocks, for
+/// policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
                                               size_t count) MEMSAVER_NOEXCEPT;
 
-/// Marks bytes that a policy may have saved as changed: the next pause saves them again. MEMSAVER_MISUSE for a named
-/// tag whose policy keeps no bytes.
+/// Marks bytes that a policy may have saved as changed: the next pause saves them again. For policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names,
                                                  size_t count) MEMSAVER_NOEXCEPT;
-
-/// Discards the backups of these tags' paused memory and releases their host memory or disk space. A resume then maps
-/// memory with undefined bytes. Active memory is not affected.
+/// Discards the backups of these tags' paused memory and their storage. A resume then maps memory with undefined bytes.
 MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
                                                     size_t count) MEMSAVER_NOEXCEPT;
-
-/// Marks `bytes` at `pointer` as changed. With MEMSAVER_FILE_SOURCE these bytes no
-/// longer come from a file, and pauses save them. Other policies invalidate the whole tag.
+/// Marks `bytes` at `pointer` as changed. With MEMSAVER_FILE_SOURCE these bytes no longer come from a file, and pauses
+/// save them. Other policies invalidate the whole tag.
 MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
                                                        size_t bytes) MEMSAVER_NOEXCEPT;
 
@@ -583,9 +549,9 @@ MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, co
 /// every later resume. A pause does not save these bytes. On return every stream sees them. Does not wait for work that
 /// still uses the old bytes. The path is used again unchanged.
 ///
-/// Errors: MEMSAVER_MISUSE (no bytes, not in one live block, paused, another policy, the file is too short),
-/// MEMSAVER_DRIVER_ERROR (the file cannot be opened or read; the text names it), MEMSAVER_SOURCE_CHANGED. If the file
-/// could not be opened, nothing has changed; if reading failed, some of the bytes are new.
+/// Errors: MEMSAVER_MISUSE (no bytes, not in one block, paused, another policy, the file is too short),
+/// MEMSAVER_DRIVER_ERROR (the file cannot be opened: nothing has changed; or read: some of the bytes are new),
+/// MEMSAVER_SOURCE_CHANGED.
 MEMSAVER_API memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
                                            size_t offset) MEMSAVER_NOEXCEPT;
 
@@ -611,16 +577,14 @@ MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const 
                                                    const memsaver_resume_async_options* options,
                                                    memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 
-/// Saves the bytes that a pause of these tags would save, ahead of it, for policies with MEMSAVER_ONCE. The copies
-/// overlap with the program's work, and the pause only releases pages. Waits for the order in `options` before it
-/// starts; ignores their `bytes`. If the program writes to the memory afterwards, it must call memsaver_invalidate().
+/// Saves the bytes that a pause of these tags would save, ahead of it and during the program's work, for policies with
+/// MEMSAVER_ONCE. Waits for the order in `options` before it starts; ignores their `bytes`. If the program writes to
+/// the memory afterwards, it must call memsaver_invalidate().
 ///
-/// Errors: MEMSAVER_MISUSE (a named tag whose policy saves at every pause, or keeps no bytes), MEMSAVER_NOT_IDLE, and
-/// the errors of a pause.
+/// Errors: MEMSAVER_MISUSE (a named tag with another policy), and those of a pause.
 MEMSAVER_API memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
-
 /// Makes work submitted to `stream` from now on wait until all bytes of all tags have arrived. Does not wait itself,
 /// except for bytes that cannot be copied directly (files, pageable memory). MEMSAVER_MISUSE in a capture: use a gate.
 MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) MEMSAVER_NOEXCEPT;
@@ -638,15 +602,13 @@ MEMSAVER_API memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arriv
 MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) MEMSAVER_NOEXCEPT;
 /// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`.
 MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
-
 /// Creates a gate for `bytes` at `pointer`: work behind it waits for only these bytes whenever memsaver_resume_async()
-/// has them in flight. MEMSAVER_MISUSE if not in one live block. Keep it until graphs captured behind it are destroyed.
+/// has them in flight. They must be in one block. Keep the gate until graphs captured behind it are destroyed.
 MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                memsaver_gate** gate) MEMSAVER_NOEXCEPT;
 /// Makes work submitted to `stream` from now on wait at the gate. If the stream is being captured, the wait becomes
 /// part of the graph: each launch waits for the bytes in flight at that time.
 MEMSAVER_API memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) MEMSAVER_NOEXCEPT;
-/// Releases the handle.
 MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 
 // --- Uses: more tags than memory ---
@@ -654,9 +616,8 @@ MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 /// Options of memsaver_begin_use().
 typedef struct memsaver_use_options {
     size_t size;
-    /// What evictions wait for, in addition to the end of uses and the work that these marked: memsaver_order, streams
-    /// and events as in memsaver_pause_options. The default, MEMSAVER_ALREADY_IDLE, requires that work outside of uses
-    /// touches no memory that may be evicted.
+    /// What evictions wait for, in addition to the end of uses and the work that these marked, as in
+    /// memsaver_pause_options. MEMSAVER_ALREADY_IDLE: work outside of uses touches no memory that may be evicted.
     int32_t order;
     void* const* streams;
     size_t stream_count;
@@ -666,9 +627,8 @@ typedef struct memsaver_use_options {
     /// MEMSAVER_OUT_OF_MEMORY if room was lacking, or MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
     int64_t room_within_ns;
-    /// False: a tag whose bytes memsaver_resume_async() is restoring counts as resident. If all tags are resident or
-    /// arriving, the call does not wait for the bytes, and the use protects them from eviction. Until the bytes have
-    /// arrived, only work behind the arrival or a gate may touch them.
+    /// False: does not wait for bytes that memsaver_resume_async() is restoring, which only work behind the arrival or
+    /// a gate may touch; the use protects them from eviction.
     bool await_bytes;
 } memsaver_use_options;
 
@@ -681,15 +641,15 @@ typedef struct memsaver_use_options {
 /// enough, the call waits for other threads' uses to end. A pause of the tags waits for the use.
 ///
 /// Errors: MEMSAVER_OUT_OF_MEMORY, at once, if even the end of all other threads' uses could not free enough memory,
-/// and on a thread that holds a use; its text says who holds the memory. MEMSAVER_NOT_IDLE, MEMSAVER_MISUSE (an unknown
-/// tag; in a hook; in a capture unless all tags are already resident), and the errors of a pause and of a resume.
+/// and on a thread that holds a use; its text says who holds the memory. MEMSAVER_MISUSE (in a hook; in a capture
+/// unless all tags are already resident), and the errors of a pause and of a resume.
 MEMSAVER_API memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                                 const memsaver_use_options* options,
                                                 memsaver_use** use) MEMSAVER_NOEXCEPT;
 /// Keeps the tags resident until `stream` has completed all work submitted to it before this call. Does not wait. May
 /// be called for several streams, by one thread at a time. MEMSAVER_MISUSE for a stream that is being captured.
 MEMSAVER_API memsaver_result memsaver_use_until(memsaver_use* use, void* stream) MEMSAVER_NOEXCEPT;
-/// The same for a recorded event: cudaEvent_t or CUevent, not null.
+/// The same for a recorded event.
 MEMSAVER_API memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) MEMSAVER_NOEXCEPT;
 /// Returns the tags of the use whose bytes were discarded since they were last used, and which must be filled again.
 /// The `count` names are valid as long as the handle.
@@ -697,7 +657,6 @@ MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* co
                                                size_t* count) MEMSAVER_NOEXCEPT;
 /// Ends the use, on any thread. Submitted work that was not marked must have completed.
 MEMSAVER_API void memsaver_end_use(memsaver_use* use) MEMSAVER_NOEXCEPT;
-
 /// Sets memsaver_arena_options.evictable from now on. A use makes its tags evictable; false reverts that until the
 /// next.
 MEMSAVER_API memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
@@ -736,7 +695,7 @@ typedef struct memsaver_reclaimed {
 /// Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of elastic
 /// ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use. Releasing less
 /// is not an error: `reclaimed` has the bytes released. `text` is one line that also says why it was not more and who
-/// holds the rest; free it with memsaver_free_text(). Both may be null.
+/// holds the rest. Both may be null.
 ///
 /// Errors: those of a pause, and MEMSAVER_MISUSE inside a hook and for a device without tags.
 MEMSAVER_API memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes,
@@ -767,18 +726,19 @@ MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t
                                                    memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
 /// Destroys the range and frees all its memory, like memsaver_deallocate().
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
-
 /// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
 /// bytes. All or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity
 /// exceeded), and those of an allocation.
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
+
 /// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for an
 /// operation on the tag that is in progress: pages are released once the order in `options` is satisfied; its
 /// `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0 bytes, beyond the range, a step without memory, inside a
 /// capture.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
+
 /// Commits or releases memory at the end of the range. If the step that holds byte `bytes - 1` lies behind the last
 /// step with memory, commits everything between them, that step included; otherwise releases everything behind it. 0
 /// releases everything. Steps that were released before the last step with memory stay released. Errors: those of
@@ -829,9 +789,10 @@ typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* 
 /// that run after do not run if the operation failed. `hook` may be null: the hook is then removed with the saver.
 MEMSAVER_API memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function,
                                                void* context, memsaver_hook** hook) MEMSAVER_NOEXCEPT;
+
 /// A hook that writes to `answer`, -1 before, what a memsaver_hook_function returns; without an answer it has failed.
 typedef void (*memsaver_answering_hook_function)(void* context, const memsaver_hook_event* event, int32_t* answer);
-/// The same for a language whose runtime may fail to begin or to end a callback (Python at Ctrl-C) and return anything.
+/// For a language whose runtime may fail to begin or to end a callback (Python at Ctrl-C) and return anything.
 MEMSAVER_API memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
                                                          memsaver_answering_hook_function function, void* context,
                                                          memsaver_hook** hook) MEMSAVER_NOEXCEPT;
@@ -843,18 +804,16 @@ MEMSAVER_API void memsaver_remove_hook(memsaver_hook* hook) MEMSAVER_NOEXCEPT;
 /// Memory usage, in bytes.
 typedef struct memsaver_usage {
     size_t size;
-    size_t arenas;          ///< number of arenas summed up
-    size_t reserved_bytes;  ///< addresses
-    size_t mapped_bytes;    ///< physical memory owned, held bytes included
-    size_t held_bytes;      ///< of these, memory that the driver refused to release so far, or that work may still
-                            ///< touch
-    size_t used_bytes;      ///< live blocks, as requested, paused or not
-    size_t paused_bytes;    ///< addresses whose memory is paused
-    size_t backed_up_bytes; ///< held by policies, on the host or in files
-    size_t blocks;          ///< live blocks
-    // Since the arenas were made:
+    size_t arenas;            ///< number of arenas summed up
+    size_t reserved_bytes;    ///< addresses
+    size_t mapped_bytes;      ///< physical memory owned, held bytes included
+    size_t held_bytes;        ///< of these, what the driver refused to release so far, or work may still touch
+    size_t used_bytes;        ///< live blocks, as requested, paused or not
+    size_t paused_bytes;      ///< addresses whose memory is paused
+    size_t backed_up_bytes;   ///< held by policies, on the host or in files
+    size_t blocks;            ///< live blocks
     size_t peak_mapped_bytes; ///< peak of mapped bytes; for several arenas, the sum of their peaks
-    size_t pauses;            ///< number of pauses
+    size_t pauses;            ///< since the arenas were made
     size_t elastic_bytes;     ///< of the used bytes, those committed in elastic ranges
 } memsaver_usage;
 
@@ -875,9 +834,8 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 /// Each arena has the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
 /// "plain" or "closed"; and, for its tag, the number of uses that name it ("users"), "evictable", "priority" and
 /// "age_ns", the time since its last use began or ended. Bytes of a tag name that are not valid UTF-8 are copied
-/// unchanged. Free the text with memsaver_free_text().
+/// unchanged.
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
-
 /// Frees a text that the library returned.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
 
@@ -914,13 +872,10 @@ MEMSAVER_API memsaver_result memsaver_join_share(const memsaver_options* device,
                                                  memsaver_share** share) MEMSAVER_NOEXCEPT;
 /// Releases the handle. The membership ends with the last saver made with it.
 MEMSAVER_API void memsaver_leave_share(memsaver_share* share) MEMSAVER_NOEXCEPT;
-
 /// Returns the members, this process too, as one line of JSON:
 ///     [{"name":"rollout","process":4711,"priority":1,"floor":0,"ceiling":0,"held_bytes":0,"lends":true,
 ///       "published_bytes":0,"waiting_bytes":0}, ...]
-/// Free the text with memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) MEMSAVER_NOEXCEPT;
-
 /// Lends what is idle in a saver of the share to members that lack room, as memsaver_reclaim() would release it, on a
 /// thread of the library; hooks run there.
 MEMSAVER_API memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver,
@@ -998,7 +953,7 @@ typedef struct memsaver_attached_range {
 
 #define MEMSAVER_ATTACHED_RANGE_INIT MEMSAVER_INIT(memsaver_attached_range, NULL, NULL, 0)
 
-/// Finds a range by its name. MEMSAVER_MISUSE if there is none.
+/// Finds a range by its name.
 MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                                   memsaver_attached_range* range) MEMSAVER_NOEXCEPT;
 /// Returns the name of the range `index`, counted from 0 in order; null after the last. Valid as long as the handle.
@@ -1022,6 +977,7 @@ MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
 /// Returns null for 0 or fewer bytes. Also returns null, with the reason in memsaver_last_error(), if no arena is
 /// pushed, if `device` is not the arena's, or if memory is exhausted.
 MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
+
 /// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. The block is reused once `stream` has
 /// completed all work submitted to it before this call, or the device has if the stream cannot be marked. Null, unknown
 /// pointers, and blocks whose tag was dropped or whose saver was closed are no-ops. If the same address was allocated
