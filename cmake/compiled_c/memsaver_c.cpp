@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,8 +32,6 @@
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -45,7 +44,7 @@ struct OpenRegion {
     std::unique_ptr<Region> region;
 };
 
-/// A thread's regions in the order in which they were opened. Ends the innermost first.
+/// Regions in the order in which they were opened. Ends the innermost first.
 struct OpenRegions : std::vector<OpenRegion> {
     OpenRegions() = default;
     OpenRegions(OpenRegions&&) = default;
@@ -67,8 +66,8 @@ struct memsaver_saver {
     static constexpr const char* what = "the saver";
     MemorySaver<> object;
     Machine machine;
-    std::mutex mutex{};                               // guards the members below
-    std::map<std::thread::id, OpenRegions> regions{}; // by the id of the thread; it may have ended
+    std::mutex mutex{};    // guards the members below
+    OpenRegions regions{}; // of all threads, some of which may have ended
     std::vector<Hook> hooks{};
 };
 
@@ -542,19 +541,17 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
         return std::find(list.begin(), list.end(), name) != list.end();
     };
     const bool named = tags.kind() == Tags::Kind::named;
+    memsaver_usage sum = MEMSAVER_USAGE_INIT;
     std::vector<std::string> known;
     for (const ArenaUsage& row : usage) {
         if (row.of_a_tag) known.push_back(row.tag);
+        const bool all = tags.kind() == Tags::Kind::all;
+        if (all || (row.of_a_tag && (named ? has(tags.names(), row.tag) : row.tag.starts_with(tags[0])))) add(sum, row);
     }
     for (const std::string& name : tags.names()) {
         if (!named || has(known, name)) continue;
         throw detail::about_tag(
             name, Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)});
-    }
-    memsaver_usage sum = MEMSAVER_USAGE_INIT;
-    for (const ArenaUsage& row : usage) {
-        const bool all = tags.kind() == Tags::Kind::all;
-        if (all || (row.of_a_tag && (named ? has(tags.names(), row.tag) : row.tag.starts_with(tags[0])))) add(sum, row);
     }
     return sum;
 }
@@ -649,13 +646,7 @@ memsaver_result push(const char* function, memsaver_saver* saver, Make&& make) n
     return on(function, saver, [&](auto& of) {
         OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(make(of))};
         const std::lock_guard lock{saver->mutex};
-        const auto own = saver->regions.try_emplace(std::this_thread::get_id()).first;
-        try {
-            own->second.push_back(std::move(open));
-        } catch (...) {
-            if (own->second.empty()) saver->regions.erase(own); // `pop` expects one
-            throw;
-        }
+        saver->regions.push_back(std::move(open));
     });
 }
 
@@ -663,12 +654,11 @@ void pop(memsaver_saver& handle) {
     handle.object.core()->boundary("pop_region", [] {}); // rejects a forked child, in which the lock may be held
     std::unique_ptr<Region> ending;                      // destroyed after the lock is released
     const std::lock_guard lock{handle.mutex};
-    const auto own = handle.regions.find(std::this_thread::get_id());
-    if (own == handle.regions.end() || !own->second.back().thread.is_here()) // else an earlier thread's with this id
-        misused("this thread has no open region");
-    ending = std::move(own->second.back().region);
-    own->second.pop_back();
-    if (own->second.empty()) handle.regions.erase(own);
+    const auto own = std::find_if(handle.regions.rbegin(), handle.regions.rend(),
+                                  [](const OpenRegion& each) { return each.thread.is_here(); });
+    if (own == handle.regions.rend()) misused("this thread has no open region");
+    ending = std::move(own->region);
+    handle.regions.erase(std::next(own).base());
 }
 
 // --- Drivers ---
@@ -822,7 +812,7 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
     return guarded(__func__, [&] {
         memsaver_saver& handle = given(saver);
         handle.object.close();
-        decltype(handle.regions) ending; // destroyed after the lock is released
+        OpenRegions ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
         ending.swap(handle.regions);
     });
