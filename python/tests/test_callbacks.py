@@ -14,13 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from checks import fails
+from conftest import MIB, fails
 
 import memsaver
 from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _callbacks
 from memsaver._library import library
-
-MIB = 1 << 20
 
 
 @contextlib.contextmanager

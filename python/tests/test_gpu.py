@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from conftest import MIB
 
 from memsaver import HostBackup, Saver
 
 pytestmark = pytest.mark.gpu
-MIB = 1 << 20
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
-from checks import fails
+from conftest import fails
 
 import memsaver
 from memsaver import Saver

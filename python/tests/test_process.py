@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks import python
+from conftest import python
 
 
 def test_a_forked_child_is_refused() -> None:

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy
 import pytest
-from checks import fails
+from conftest import MIB, fails
 
 import memsaver
 from memsaver import Discard, FileSource, HostBackup, Misuse, NotIdle, OutOfMemory, Saver, SourceChanged
-
-MIB = 1 << 20
 
 
 def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: memsaver.Policy | None = None) -> Any:

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy
 import pytest
-from checks import fails
+from conftest import MIB, fails
 
 import memsaver
 import memsaver.torch
 from memsaver import Saver, Share
-
-MIB = 1 << 20
 
 
 @dataclasses.dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from conftest import MIB
+
 import memsaver
 from memsaver import Saver, Under, format_bytes, reports
-
-MIB = 1 << 20
 
 
 def test_rows(saver: Saver) -> None:

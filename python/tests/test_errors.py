@@ -1,0 +1,118 @@
+"""Each failure raises its exception; those of the driver come from the stub of libcuda of the C++ tests, which
+MEMSAVER_STUB_LIBCUDA names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import MIB, fails
+
+import memsaver
+from memsaver import Saver, _library, errors
+from memsaver._callbacks import call
+
+BASES: dict[Any, type[Exception]] = {memsaver.Misuse: ValueError, memsaver.NotIdle: TimeoutError, memsaver.Error: Exception}
+BASES |= dict.fromkeys((memsaver.OutOfMemory, memsaver.OutOfHostMemory, memsaver.OutOfAddresses), MemoryError)
+
+
+@pytest.mark.parametrize(("number", "kind"), [*errors.BY_RESULT.items(), (77, memsaver.Error)])
+def test_every_result_has_a_class(number: int, kind: type[errors.Error], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_library.library(), "memsaver_torch_pop", lambda: number)
+    gc.collect()  # what it frees may fail too, and would be the last error
+    with pytest.raises(memsaver.Error) as raised:
+        call("torch_pop")
+    assert (type(raised.value), raised.value.result) == (kind, number)
+    assert str(raised.value) == _library.text(_library.library().memsaver_last_error())
+    assert isinstance(raised.value, BASES.get(kind, RuntimeError))
+
+
+def test_savers_that_cannot_be() -> None:
+    fails(memsaver.Unavailable, "no-such-driver", Saver, 0, cuda_library="no-such-driver.so")
+    assert not Saver(cuda_library="no-such-driver.so", host_capacity=MIB * 8).info().on_gpu
+    fails(memsaver.Misuse, "", Saver, "host", host_granularity=3)
+
+
+def test_out_of_memory(saver: Saver) -> None:
+    saver.allocate(100 * MIB, "a")
+    with pytest.raises(memsaver.OutOfMemory) as raised:
+        saver.allocate(200 * MIB, "b")
+    error = raised.value
+    assert error.tag == "b"
+    assert error.needed_bytes >= 200 * MIB
+    assert 100 * MIB < error.free_bytes < 200 * MIB
+    assert error.report is None
+    saver.pause("a")
+    saver.allocate(200 * MIB, "b")
+    with pytest.raises(memsaver.OutOfMemory) as raised:
+        saver.resume("a")
+    assert raised.value.report is not None
+    assert raised.value.report.mapped_bytes == 0
+
+
+INVALID_VALUE = 1
+
+
+@pytest.fixture
+def fail() -> Iterator[Callable[[str, int], None]]:
+    """Sets the result that a driver call returns from now on; 0: success."""
+    if "MEMSAVER_STUB_LIBCUDA" not in os.environ:
+        pytest.skip("MEMSAVER_STUB_LIBCUDA names no stub of libcuda; ctest sets it")
+    stub = ctypes.CDLL(os.environ["MEMSAVER_STUB_LIBCUDA"])
+    failing: set[str] = set()
+
+    def fail_call(name: str, result: int) -> None:
+        failing.add(name)
+        stub.memsaver_stub_fail(name.encode(), result)
+
+    yield fail_call
+    for name in failing:
+        stub.memsaver_stub_fail(name.encode(), 0)
+
+
+@pytest.fixture
+def gpu(fail: Callable[[str, int], None]) -> Iterator[Saver]:
+    with Saver(0, cuda_library=os.environ["MEMSAVER_STUB_LIBCUDA"]) as made:
+        made.allocate(100, "tag")
+        yield made
+
+
+def test_a_saver_on_a_gpu(gpu: Saver) -> None:
+    info = gpu.info()
+    assert info.on_gpu
+    assert "Stub GPU" in info.name
+    buffer = gpu.buffer((4, 4), "<f4", "tag")
+    assert buffer.__cuda_array_interface__["data"] == (buffer.pointer, False)
+    assert not hasattr(buffer, "__array_interface__")
+    fails(memsaver.Misuse, "on a GPU", buffer.memory)
+    buffer.free()
+
+
+def test_the_fields_of_errors(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+    fail("cuMemUnmap", INVALID_VALUE)
+    with pytest.raises(memsaver.DriverError) as raised:
+        gpu.pause("tag")
+    error = raised.value
+    assert (error.driver_code, error.driver_name, error.tag) == (1, "CUDA_ERROR_INVALID_VALUE", "tag")
+    assert error.report is not None
+    assert error.report.released_bytes == 0
+    fail("cuMemUnmap", 0)
+    fail("cuMemRelease", INVALID_VALUE)
+    with pytest.raises(memsaver.DriverError) as raised:
+        gpu.pause("tag")
+    assert raised.value.report is not None
+    assert raised.value.report.held_bytes > 0
+    fail("cuMemRelease", 0)
+    assert gpu.pause("tag").released_bytes > 0
+
+
+def test_another_device_of_a_saver(gpu: Saver) -> None:
+    arena = gpu.arena("tag", device=1)
+    arena.free(arena.allocate(100))
+    assert {row.device for row in gpu.usage() if row.tag == "tag"} == {0, 1}
+    fails(memsaver.Misuse, "99", gpu.arena, "tag", device=99)

@@ -1,0 +1,153 @@
+"""The package: what it reads of c.h, which library it loads, and the code of its pages, which runs unless it is marked."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import fails, python
+
+import memsaver
+from memsaver import EventKind, Moment, _abi, _library, errors
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = re.sub(r"//[^\n]*", "", _abi.HEADER.read_text(encoding="utf-8"))
+
+
+def test_everything_is_read() -> None:
+    assert len(_abi.STRUCTURES) == len(re.findall(r"typedef struct \w+ \{", CODE))
+    assert len(_abi.FUNCTIONS) == len(re.findall(r"^MEMSAVER_API ", CODE, re.MULTILINE)) > 80
+    assert all(made().size == ctypes.sizeof(made) for made in _abi.STRUCTURES.values())
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_layouts() -> None:
+    lines = [f'#include "{_abi.HEADER}"']
+    for name, made in _abi.STRUCTURES.items():
+        lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(made)}, "{name}");')
+        for field, *_ in made._fields_:
+            place = getattr(made, field)
+            same = f"offsetof({name}, {field}) == {place.offset} && sizeof((({name}*)0)->{field}) == {place.size}"
+            lines.append(f'_Static_assert({same}, "{name}.{field}");')
+    done = subprocess.run(
+        ["cc", "-x", "c", "-std=c11", "-fsyntax-only", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_types() -> None:
+    names, handle, text = ctypes.POINTER(ctypes.c_char_p), ctypes.c_void_p, ctypes.c_char_p
+    made, count = ctypes.POINTER(handle), ctypes.c_size_t
+    wanted: dict[str, tuple[Any, dict[str, Any]]] = {
+        "drop": (ctypes.c_int, {"saver": handle, "names": names, "count": count}),
+        "create": (ctypes.c_int, {"options": ctypes.POINTER(_abi.Options), "saver": made}),
+        "use_lost": (ctypes.c_int, {"use": handle, "names": ctypes.POINTER(names), "count": ctypes.POINTER(count)}),
+        "get_usage_json": (ctypes.c_int, {"saver": handle, "json": made}),  # not a str: the program frees it
+        "torch_allocate": (handle, {"bytes": ctypes.c_ssize_t, "device": ctypes.c_int, "stream": handle}),
+        "last_error": (text, {}),
+    }
+    assert {name: _abi.FUNCTIONS[f"memsaver_{name}"] for name in wanted} == wanted
+
+
+def test_enumerators() -> None:
+    """Each result has its class, each moment and each kind of event its member."""
+    classes = {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper(): number for number, kind in errors.BY_RESULT.items()
+    }
+    classes["INTERNAL"] = classes.pop("INTERNAL_ERROR")
+    events = {f"EVENT_{kind.name}": kind.value for kind in EventKind}
+    moments = {moment.name: moment.value for moment in Moment}
+    for name, found in {"result": {"OK": 0, **classes}, "event_kind": events, "moment": moments}.items():
+        declared = re.search(rf"typedef enum memsaver_{name} \{{(.*?)\}}", CODE, re.DOTALL)
+        assert declared
+        assert {f"MEMSAVER_{key} = {number}" for key, number in found.items()} == set(re.findall(r"\w+ = \d+", declared[1]))
+
+
+def test_versions() -> None:
+    project = (ROOT / "python" / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert found
+    assert memsaver.version() == found[1]
+    assert "libmemsaver.so" in memsaver.library_path()
+
+
+def test_a_library_that_is_not_there() -> None:
+    done = python(
+        """
+import memsaver
+memsaver.HostBackup()  # needs none
+try:
+    memsaver.Saver("host")
+except memsaver.Unavailable as error:
+    print(error)
+""",
+        library="/nowhere/libmemsaver.so",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("/nowhere/libmemsaver.so", "cmake --build build --target memsaver_c", "MEMSAVER_LIBRARY"):
+        assert text in done.stdout
+
+
+def test_a_copy_of_the_package(tmp_path: Path) -> None:
+    """The header is that of the library."""
+    package = tmp_path / "python" / "memsaver"
+    shutil.copytree(ROOT / "python" / "memsaver", package, ignore=shutil.ignore_patterns("*.h", "*.so*"))
+    done = python("import memsaver; memsaver.Saver('host').close(); print(memsaver.__file__)", package)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == str(package / "__init__.py")
+
+
+def test_a_library_that_is_another_or_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(OSError, "not memsaver's C interface", _library._load, "libc.so.6")
+    monkeypatch.setattr(_library, "OLDEST", 1000000)
+    fails(OSError, "is required", _library._load, memsaver.library_path())
+
+
+def test_what_was_built_last_comes_first(tmp_path: Path) -> None:
+    assert _library._in_checkout(tmp_path) == []  # no checkout
+    header = tmp_path / "include" / "memsaver" / "c.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    libraries = [tmp_path / "build" / "libmemsaver.so", tmp_path / "build" / "test" / "libmemsaver.so"]
+    for age, library in enumerate(libraries):
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.touch()
+        os.utime(library, (1000 - age, 1000 - age))
+    assert _library._in_checkout(tmp_path) == libraries
+
+
+BLOCK = re.compile(r"(<!-- fragment: [^\n]+ -->\n)?```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["docs/python.md", "python/README.md"])
+def test_page(page: str) -> None:
+    programs = [code for fragment, code in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) if not fragment]
+    assert programs
+    for program in programs:
+        exec(compile(program, page, "exec"), {})
+
+
+def test_the_package_says_what_runs() -> None:
+    assert memsaver.__doc__
+    program = textwrap.dedent("\n".join(re.findall(r"^    .*$", memsaver.__doc__, re.MULTILINE)))
+    exec(program, {"memsaver": memsaver})
+
+
+def test_everything_public_has_a_docstring() -> None:
+    for name, public in vars(memsaver).items():
+        if isinstance(public, type):
+            assert public.__doc__, name
+            for method, function in vars(public).items():
+                if not method.startswith("_") and callable(function):
+                    assert function.__doc__, f"{name}.{method}"
