@@ -297,11 +297,7 @@ def _on_hook(context: int, event: Any, answer: Any) -> None:
 
 
 def _on_no_room(context: int, need: Any) -> int:
-    def use(function: Callable[[Any], Any]) -> int:
-        raw = need.contents
-        return bool(function(filled(NoRoom, raw, tag=text(raw.tag))))
-
-    return _answer(context, use)
+    return _answer(context, lambda function: bool(function(filled(NoRoom, need.contents))))
 
 
 def _on_reclaim(context: int, wanted: int) -> int:
@@ -312,12 +308,11 @@ def _on_event(context: int, event: Any) -> None:
     """Calls `on_event`. Its exceptions go to sys.unraisablehook, and the reported operation continues."""
     _thread.closed += 1
     try:
-        callback = _callbacks.get(context)
-        if callback is None:
+        if (callback := _callbacks.get(context)) is None:
             return
         raw = event.contents
         kind = EventKind(raw.kind) if raw.kind in EventKind.__members__.values() else raw.kind
-        callback.function(filled(Event, raw, kind=kind, tag=text(raw.tag), text=text(raw.text)))
+        callback.function(filled(Event, raw, kind=kind))
     finally:
         _thread.closed -= 1
 

@@ -32,24 +32,33 @@ Export: TypeAlias = Literal["none", "file_descriptor", "fabric"]  # in the order
 NewTags: TypeAlias = Literal["allowed", "with_policy"]
 
 
-def _allocate(prefix: str, stream: Stream, handle: Handle, *arguments: Any) -> int:
-    """Calls `<prefix>allocate`, or with a stream `<prefix>allocate_on`."""
-    pointer = c_void_p()
-    on, after = ("", ()) if stream is None else ("_on", (stream_of(stream),))
-    try:
-        call(f"{prefix}allocate{on}", handle, *arguments, *after, ctypes.byref(pointer))
-    except BaseException:
-        if pointer:  # that of a signal handler: nobody gets the block
-            getattr(library(), f"memsaver_{prefix}deallocate_idle")(handle, pointer)
-        raise
-    return pointer.value or 0
+class _Blocks:
+    """What a saver and an arena do alike: the functions `memsaver_allocate` and `memsaver_arena_allocate`, and so on."""
 
+    _of = ""
+    _handle: Handle
 
-def _deallocate(prefix: str, handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
-    if (after := free_order_of(stream, idle)) is not None:
-        call(f"{prefix}deallocate_on", handle, pointer, after)
-    else:
-        call(f"{prefix}deallocate_idle" if idle else f"{prefix}deallocate", handle, pointer)
+    def _allocate(self, stream: Stream, *arguments: Any) -> int:
+        pointer = c_void_p()
+        on, after = ("", ()) if stream is None else ("_on", (stream_of(stream),))
+        try:
+            call(f"{self._of}allocate{on}", self._handle, *arguments, *after, ctypes.byref(pointer))
+        except BaseException:
+            if pointer:  # that of a signal handler: nobody gets the block
+                getattr(library(), f"memsaver_{self._of}deallocate_idle")(self._handle, pointer)
+            raise
+        return pointer.value or 0
+
+    def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
+        """Frees a block, of any tag if a saver does, paused or active, on any thread. 0 is a no-op.
+
+        By default as safe as cudaFree: the block is not reused until all work submitted to the device before this call
+        has completed; with a stream, the work submitted to it; with idle=True, at once, because no work touches the
+        block any more. Does not wait, except for plain memory.
+        """
+        after = free_order_of(stream, idle)
+        how, order = ("_idle" if idle else "", ()) if after is None else ("_on", (after,))
+        call(f"{self._of}deallocate{how}", self._handle, pointer, *order)
 
 
 class Region:
@@ -100,7 +109,7 @@ class Hook(Scope):
             saver._callbacks.pop(self._context, None)
 
 
-class Saver(Scope):
+class Saver(_Blocks, Scope):
     """Allocates memory by tag, and pauses and resumes it by tag at unchanged addresses.
 
     Methods are thread-safe and release the GIL. Sizes are in bytes, times in seconds (None: no limit), pointers are ints
@@ -162,20 +171,13 @@ class Saver(Scope):
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
         exported = one_of(export, Export, "export")
-        where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
-        where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
-        if share is not None and (device is not None or any(where.values()) or exported):
+        given: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
+        given |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
+        if share is not None and (device is not None or any(given.values()) or exported):
             raise Misuse("with a share, its device is the saver's: do not select one")
-        options = device_options_of(
-            device,
-            **where,
-            enabled=enabled,
-            export_handles=exported,
-            margin=margin,
-            new_tags=one_of(new_tags, NewTags, "new_tags"),
-            evict_for_allocations=evict_for_allocations,
-            default_policy=policy_of(default_policy),
-        )
+        given |= {"new_tags": one_of(new_tags, NewTags, "new_tags"), "default_policy": policy_of(default_policy)}
+        given |= {"enabled": enabled, "margin": margin, "evict_for_allocations": evict_for_allocations}
+        options = device_options_of(device, **given, export_handles=exported)
         if on_no_room is not None:
             options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
         if on_event is not None:
@@ -205,7 +207,7 @@ class Saver(Scope):
     def info(self) -> Info:
         """Returns the saver's driver and device."""
         found = told("get_info", self._handle)
-        return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA, name=text(found.name))
+        return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA)
 
     def set_margin(self, bytes: int) -> None:
         """Sets the bytes of each device's memory to leave free from now on, for tags without a margin of their own."""
@@ -285,16 +287,7 @@ class Saver(Scope):
         stream: None: usable on every stream at once. Otherwise for work on that stream: a block of about the same size
             that was freed with the stream is reused at once, and other streams must be ordered after it.
         """
-        return _allocate("", stream, self._handle, tag, bytes, alignment)
-
-    def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """Frees a block of any tag, paused or active, on any thread. 0 is a no-op. `Misuse` if it is not a live block.
-
-        By default as safe as cudaFree: the block is not reused until all work submitted to the device before this call
-        has completed; with a stream, the work submitted to it; with idle=True, at once, because no work touches the
-        block any more. Does not wait, except for plain memory.
-        """
-        _deallocate("", self._handle, pointer, stream, idle)
+        return self._allocate(stream, tag, bytes, alignment)
 
     def buffer(
         self, shape: Shape, dtype: DType = "|u1", tag: str | None = None, *, alignment: int = 0, stream: Stream = None
@@ -596,11 +589,13 @@ class Saver(Scope):
         return filled(Totals, told("get_usage", self._handle, *names_of(tags)))
 
 
-class Arena:
+class Arena(_Blocks):
     """One tag's memory on one device; allocating through it needs no lookup. Made by `Saver.arena()`.
 
     Keeps the saver alive. Destroying it does not end the tag: blocks live until `Saver.drop()` or `Saver.close()`.
     """
+
+    _of = "arena_"
 
     def __init__(self, saver: Saver, tag: str, handle: Handle) -> None:
         self.saver = saver
@@ -609,11 +604,7 @@ class Arena:
 
     def allocate(self, bytes: int, *, alignment: int = 0, stream: Stream = None) -> int:
         """Allocates from this arena; see `Saver.allocate()`."""
-        return _allocate("arena_", stream, self._handle, bytes, alignment)
-
-    def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """Frees a block of this arena; see `Saver.free()`."""
-        _deallocate("arena_", self._handle, pointer, stream, idle)
+        return self._allocate(stream, bytes, alignment)
 
     def buffer(self, shape: Shape, dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from memsaver._library import text
+
 _T = TypeVar("_T")
 
 
@@ -160,17 +162,17 @@ class Usage:
             pad = str.ljust if i in (0, 2, 3) else str.rjust
             for line in lines:
                 line[i] = pad(line[i], max(map(len, column)))
-        text = [*map("  ".join, lines)]
+        said = [*map("  ".join, lines)]
         for i, row in reversed([*enumerate(self.arenas, 2)]):
             if row.held_bytes:
-                text.insert(i, f"  of these, {format_bytes(row.held_bytes)} could not be released yet")
+                said.insert(i, f"  of these, {format_bytes(row.held_bytes)} could not be released yet")
         for of in self.devices:
             used, total, mine, others = map(
                 format_bytes, (of.used_bytes, of.total_bytes, of.mapped_bytes, of.unexplained_bytes)
             )
             known = f"{used} of {total} used, {mine} by these tags, {others} by others"
-            text.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
-        return "\n".join(text)
+            said.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
+        return "\n".join(said)
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,11 @@ class Member:
 
 def filled(kind: type[_T], raw: Any, /, **others: Any) -> _T:
     """Returns a dataclass with the fields of a structure of the C interface; `others` are given."""
-    names = [each.name for each in dataclasses.fields(cast("Any", kind)) if each.name not in others]
-    return kind(**{name: getattr(raw, name) for name in names}, **others)
+    for each in dataclasses.fields(cast("Any", kind)):
+        if each.name not in others:
+            value = getattr(raw, each.name)
+            others[each.name] = text(value) if isinstance(value, bytes) else value
+    return kind(**others)
 
 
 def _row(kind: type[Any], values: dict[str, Any]) -> Any:
@@ -222,11 +227,11 @@ def _row(kind: type[Any], values: dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in values.items() if name in known})
 
 
-def usage_of(text: str) -> Usage:
-    data = json.loads(text)
+def usage_of(told: str) -> Usage:
+    data = json.loads(told)
     arenas, devices = [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]]
     return Usage(arenas, devices, _row(Residency, data.get("residency", {})))
 
 
-def members_of(text: str) -> list[Member]:
-    return [_row(Member, row) for row in json.loads(text)]
+def members_of(told: str) -> list[Member]:
+    return [_row(Member, row) for row in json.loads(told)]
