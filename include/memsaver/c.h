@@ -724,7 +724,7 @@ typedef struct memsaver_elastic_options {
 MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes,
                                                    const memsaver_elastic_options* options,
                                                    memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
-/// Destroys the range and frees all its memory, like memsaver_deallocate().
+/// Destroys the range and releases all its memory, as memsaver_elastic_release() does with default options.
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
 /// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
 /// bytes. All or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity
@@ -830,7 +830,7 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 /// Returns the usage of all arenas and devices as one line of JSON:
 ///     {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
 ///      "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true},
-///      ...], "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}}
+///      ...], "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}, "host_bytes":0}
 /// Each arena has the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
 /// "plain" or "closed"; and, for its tag, the number of uses that name it ("users"), "evictable", "priority" and
 /// "age_ns", the time since its last use began or ended. Bytes of a tag name that are not valid UTF-8 are copied

@@ -67,8 +67,8 @@ public:
     /// memory. If a TaggedArena throws OutOfMemory: its own row. Otherwise empty.
     [[nodiscard]] const std::vector<Holder>& holders() const noexcept { return facts_->holders; }
 
-    /// The source line that attempted the failed driver call, for bug reports: "memsaver/arena/pages.ipp:205". Empty if
-    /// no driver call failed.
+    /// The source line that attempted the failed driver call, for bug reports: "memsaver/arena/arena_core.hpp:205".
+    /// Empty if no driver call failed.
     [[nodiscard]] std::string place() const { return facts_->place.text(); }
 
     /// Sets the source line that attempted the failed call.

@@ -18,12 +18,12 @@ struct ElasticOptions {
     /// Bytes per step, the smallest unit that is committed or released; rounded up to the device's page size. The
     /// driver's cost per step is roughly independent of its size, so small steps are expensive.
     std::size_t granularity = 64_MiB;
-    /// Called when the device is short of memory and releasing idle tags or other memory is not enough: by `reclaim`,
-    /// and by any call that finds no room, unless the memory is for this range's own tag. Receives the number of bytes
-    /// needed, releases what it can spare, and returns how many bytes that were; 0 refuses. Runs on the thread that
-    /// needs the memory, with no lock held, perhaps on several at once; not from inside itself, nor after the range's
-    /// tag was dropped. It may pause, drop and allocate. Exceptions propagate out of the call that needed the memory.
-    /// The caller counts the bytes that the device regained, not the return value.
+    /// Called when the device is short of memory: by `reclaim`, before it pauses idle tags, and by any call that still
+    /// finds no room after pausing what it may, unless the memory is for this range's own tag. Receives the number of
+    /// bytes needed, releases what it can spare, and returns how many bytes that were; 0 refuses. Runs on the thread
+    /// that needs the memory, with no lock held, perhaps on several at once; not from inside itself, nor after the
+    /// range's tag was dropped. It may pause, drop and allocate. Exceptions propagate out of the call that needed the
+    /// memory. The caller counts the bytes that the device regained, not the return value.
     std::function<std::size_t(std::size_t)> on_reclaim{};
 };
 
@@ -32,7 +32,7 @@ struct ElasticOptions {
 /// exchanged and counted with the tag. The program must not touch memory that is not committed.
 ///
 /// Move-only; every method is thread-safe. A default-constructed or moved-from object holds nothing, and using it
-/// throws Misuse. The destructor frees everything as `Arena::deallocate` does. It is silent, also after `close()`,
+/// throws Misuse. The destructor releases everything as `release` does by default. It is silent, also after `close()`,
 /// `drop()` and in a forked child, and does not wait for an `on_reclaim` that is running on another thread. If the
 /// saver is switched off, and for plain memory, the range works the same but is never paused.
 class Elastic {
