@@ -16,8 +16,9 @@ namespace memsaver::inline v0_3 {
 /// Options of MemorySaver::use, written as `{.room_within = 2s}`.
 struct UseOptions {
     /// How long to wait for whatever it is: other threads' uses, the work that they marked, their moves and pauses,
-    /// open captures, and `order`. Then OutOfMemory if room was lacking, or NotIdle. Empty: no limit. If the end of
-    /// other uses cannot free enough, `use` does not wait for them at all.
+    /// open captures, and `order`; not for the device's own work where that is needed to find memory. Then OutOfMemory
+    /// if room was lacking, or NotIdle. Empty: no limit. If the end of other uses cannot free enough, `use` does not
+    /// wait for them at all.
     TimeLimit room_within{};
     /// The same; the earlier of both counts.
     TimeLimit timeout{};
