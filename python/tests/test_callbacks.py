@@ -51,11 +51,10 @@ def test_hooks_run_around(saver: Saver) -> None:
     assert seen[1].report.released_bytes == paused.released_bytes
     for hook in hooks * 2:
         hook.remove()
-    with saver.add_hook(Moment.BEFORE_PAUSE, seen.append):
+    with saver.add_hook(Moment.BEFORE_RESUME, seen.append):
         saver.pause()
     saver.resume()
-    saver.pause()
-    assert len(seen) == 5
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("exception", [KeyError("no"), KeyboardInterrupt(), SystemExit(3)])
@@ -129,10 +128,11 @@ def test_a_hook_after(saver: Saver) -> None:
         saver.add_hook(Moment.AFTER_PAUSE, function)
     with unraisable() as told, pytest.raises(KeyError) as raised:
         saver.pause("a")
-    assert raised.value is first
-    assert told == [second]
-    assert len(others) == 1
+    assert (raised.value, told, len(others)) == (first, [second], 1)
     assert saver.totals("a").paused_bytes >= MIB  # done
+    saver.close()
+    fails(memsaver.Misuse, "closed", saver.add_hook, Moment.BEFORE_PAUSE, print)
+    assert len(saver._callbacks) == 3
 
 
 def test_a_hook_may_use_another_saver(saver: Saver) -> None:
@@ -144,30 +144,21 @@ def test_a_hook_may_use_another_saver(saver: Saver) -> None:
         assert saver.pause().released_bytes >= MIB
 
 
-def test_a_hook_that_cannot_be(saver: Saver) -> None:
-    saver.close()
-    fails(memsaver.Misuse, "closed", saver.add_hook, Moment.BEFORE_PAUSE, print)
-    assert saver._callbacks == {}
-
-
 def test_events() -> None:
     """One that raises stops nothing."""
     seen: list[Event] = []
-    failure = KeyError("no")
 
     def on_event(event: Event) -> None:
         seen.append(event)
-        raise failure
+        raise KeyError("no")
 
-    with Saver("host", host_capacity=64 * MIB, on_event=on_event) as saver:
+    with Saver("host", host_capacity=64 * MIB, on_event=on_event) as saver, unraisable() as told:
         saver.arena("a", memsaver.HostBackup())
         saver.allocate(8 * MIB, "a")
         saver.allocate(1, "no policy")
-        with unraisable() as told:
-            assert saver.pause().released_bytes > 0
-            saver.resume()
-    assert len(told) > 1
-    assert set(told) == {failure}
+        saver.pause()
+        saver.resume()
+        assert len(told) == len(seen) > 1
     assert [8 * MIB] * 2 in [[event.bytes_done, event.bytes_total] for event in seen if event.kind is EventKind.PROGRESS]
     assert [event.tag for event in seen if event.kind is EventKind.WARNED] == ["no policy"]
 
@@ -218,8 +209,7 @@ def test_failures_keep_no_saver() -> None:
     saver.allocate(1, "a")
     with contextlib.suppress(memsaver.Misuse):
         saver.pause("b")
-    nothing: dict[HookEvent, int] = {}
-    with saver.add_hook(Moment.BEFORE_PAUSE, lambda event: nothing[event]), contextlib.suppress(KeyError):
+    with saver.add_hook(Moment.BEFORE_PAUSE, lambda _: {}[0]), contextlib.suppress(KeyError):  # type: ignore[index]
         saver.pause("a")
     gone = weakref.ref(saver)
     gc.disable()
