@@ -145,11 +145,8 @@ thread_local LastError last_error; // zero-initialized
 /// Copies as much as fits; cuts only between UTF-8 characters.
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view from) noexcept {
-    std::size_t size = from.size();
-    if (size > N - 1) {
-        size = N - 1;
-        while (size > 0 && (static_cast<unsigned char>(from[size]) & 0xC0U) == 0x80U) --size;
-    }
+    std::size_t size = std::min(from.size(), N - 1);
+    while (size < from.size() && size > 0 && (static_cast<unsigned char>(from[size]) & 0xC0U) == 0x80U) --size;
     if (size != 0) std::memcpy(to, from.data(), size);
     to[size] = '\0';
 }
@@ -161,8 +158,9 @@ memsaver_result failed(memsaver_result result, std::string_view text, const Erro
     copy_text(last.tag, error != nullptr ? std::string_view{error->tag()} : std::string_view{});
     last.driver_code = error != nullptr ? error->status().code : 0;
     last.driver_name = error != nullptr ? error->status().name : nullptr;
-    last.needed_bytes = 0;
-    last.free_bytes = 0;
+    const auto* const room = dynamic_cast<const OutOfMemory*>(error);
+    last.needed_bytes = room != nullptr ? room->needed_bytes() : 0;
+    last.free_bytes = room != nullptr ? room->free_bytes() : 0;
     return result;
 }
 
@@ -172,8 +170,7 @@ bool is(const Error& error) noexcept {
 }
 
 memsaver_result failed_with(const Error& error) noexcept {
-    const auto* const room = dynamic_cast<const OutOfMemory*>(&error);
-    const memsaver_result result = room != nullptr                 ? MEMSAVER_OUT_OF_MEMORY
+    const memsaver_result result = is<OutOfMemory>(error)          ? MEMSAVER_OUT_OF_MEMORY
                                    : is<BackupDamaged>(error)      ? MEMSAVER_BACKUP_DAMAGED
                                    : is<OutOfHostMemory>(error)    ? MEMSAVER_OUT_OF_HOST_MEMORY
                                    : is<OutOfAddresses>(error)     ? MEMSAVER_OUT_OF_ADDRESSES
@@ -186,12 +183,7 @@ memsaver_result failed_with(const Error& error) noexcept {
                                    : is<PublicationDamaged>(error) ? MEMSAVER_PUBLICATION_DAMAGED
                                    : is<HookFailed>(error)         ? MEMSAVER_HOOK_FAILED
                                                                    : MEMSAVER_INTERNAL;
-    failed(result, error.what(), &error);
-    if (room != nullptr) {
-        last_error.needed_bytes = room->needed_bytes();
-        last_error.free_bytes = room->free_bytes();
-    }
-    return result;
+    return failed(result, error.what(), &error);
 }
 
 thread_local const char* calling; // the function of the interface that this thread is in, for the texts of errors
@@ -408,9 +400,8 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     }
 }
 
-std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) noexcept {
-    if (nanoseconds < 0) return {};
-    return std::chrono::nanoseconds{nanoseconds};
+std::optional<std::chrono::nanoseconds> duration_of(std::int64_t count) noexcept {
+    return count < 0 ? std::nullopt : std::optional{std::chrono::nanoseconds{count}};
 }
 
 /// Converts the order in the options of any operation that waits.
@@ -565,17 +556,13 @@ char* copy_of(const std::string& text) {
 
 // --- Callbacks ---
 
-static_assert(static_cast<int>(EventKind::ignored) == MEMSAVER_EVENT_IGNORED &&
-              static_cast<int>(EventKind::retried) == MEMSAVER_EVENT_RETRIED &&
-              static_cast<int>(EventKind::trimmed) == MEMSAVER_EVENT_TRIMMED &&
-              static_cast<int>(EventKind::fell_back) == MEMSAVER_EVENT_FELL_BACK &&
-              static_cast<int>(EventKind::warned) == MEMSAVER_EVENT_WARNED &&
-              static_cast<int>(EventKind::began) == MEMSAVER_EVENT_BEGAN &&
-              static_cast<int>(EventKind::ended) == MEMSAVER_EVENT_ENDED &&
-              static_cast<int>(EventKind::progress) == MEMSAVER_EVENT_PROGRESS);
-
-static_assert(static_cast<int>(NewTags::allowed) == MEMSAVER_NEW_TAGS_ALLOWED &&
-              static_cast<int>(NewTags::with_policy) == MEMSAVER_NEW_TAGS_WITH_POLICY);
+constexpr bool same(auto here, int in_c) { return static_cast<int>(here) == in_c; }
+static_assert(same(EventKind::ignored, MEMSAVER_EVENT_IGNORED) && same(EventKind::retried, MEMSAVER_EVENT_RETRIED) &&
+              same(EventKind::trimmed, MEMSAVER_EVENT_TRIMMED) &&
+              same(EventKind::fell_back, MEMSAVER_EVENT_FELL_BACK) && same(EventKind::warned, MEMSAVER_EVENT_WARNED) &&
+              same(EventKind::began, MEMSAVER_EVENT_BEGAN) && same(EventKind::ended, MEMSAVER_EVENT_ENDED) &&
+              same(EventKind::progress, MEMSAVER_EVENT_PROGRESS) && same(NewTags::allowed, MEMSAVER_NEW_TAGS_ALLOWED) &&
+              same(NewTags::with_policy, MEMSAVER_NEW_TAGS_WITH_POLICY));
 
 EventSink sink_of(memsaver_event_function function, void* context) {
     if (function == nullptr) return {};
@@ -666,8 +653,8 @@ void pop(memsaver_saver& handle) {
 Machine machine_of(const memsaver_options& from) {
     Machine machine;
     machine.cuda.rdma = from.rdma;
-    enumerator(from.export_handles, 3, "memsaver_options.export_handles");
-    machine.cuda.export_handles = static_cast<ExportHandles>(from.export_handles);
+    machine.cuda.export_handles =
+        static_cast<ExportHandles>(enumerator(from.export_handles, 3, "memsaver_options.export_handles"));
     if (from.peer_count != 0) {
         const int* peers = not_null(from.peers, "the list of peers");
         machine.cuda.peers.assign(peers, peers + from.peer_count);
@@ -706,14 +693,12 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
     memsaver_saver& handle = given(saver);
     const char* name = not_null(tag, "the tag");
     const auto from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
-    ArenaOptions wanted;
-    wanted.capacity = from.capacity;
-    wanted.reserve = from.reserve;
-    wanted.margin = from.margin;
-    wanted.evictable = from.evictable;
-    wanted.priority = from.priority;
     return handle.object.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device),
-                                       std::move(wanted));
+                                       ArenaOptions{.capacity = from.capacity,
+                                                    .reserve = from.reserve,
+                                                    .margin = from.margin,
+                                                    .evictable = from.evictable,
+                                                    .priority = from.priority});
 }
 
 /// Allocates from a tag, or from this thread's innermost region if `tag` is null.
@@ -1235,16 +1220,16 @@ memsaver_result memsaver_join_share(const memsaver_options* device, const memsav
         const memsaver_options on = read(device, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         const auto from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
         if (on.share != nullptr) misused("the device's options have a share already");
-        ShareOptions wanted;
-        wanted.name = text_of(from.name);
-        wanted.priority = from.priority;
-        wanted.floor = from.floor;
-        wanted.ceiling = from.ceiling;
-        wanted.trusted = from.trusted;
-        wanted.answer_within =
-            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds{from.answer_within_ns});
-        wanted.linger = std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds{from.linger_ns});
-        wanted.folder = text_of(from.folder);
+        using std::chrono::milliseconds, std::chrono::nanoseconds;
+        const ShareOptions wanted{.name = text_of(from.name),
+                                  .priority = from.priority,
+                                  .floor = from.floor,
+                                  .ceiling = from.ceiling,
+                                  .trusted = from.trusted,
+                                  .linger = std::chrono::floor<milliseconds>(nanoseconds{from.linger_ns}),
+                                  .answer_within =
+                                      std::chrono::duration_cast<milliseconds>(nanoseconds{from.answer_within_ns}),
+                                  .folder = text_of(from.folder)};
         Machine machine = machine_of(on);
         return new memsaver_share{Share{driver_of(on, machine), wanted}, std::move(machine)};
     });

@@ -96,7 +96,6 @@ typedef struct memsaver_error {
     size_t needed_bytes;     ///< for MEMSAVER_OUT_OF_MEMORY: device memory that the call needed
     size_t free_bytes;       ///< and device memory that was free after the failure
 } memsaver_error;
-
 #define MEMSAVER_ERROR_INIT MEMSAVER_INIT(memsaver_error, MEMSAVER_OK, 0, "", "", 0, 0)
 
 /// Returns the details of this thread's last failure. Changes them only if this call itself fails.
@@ -184,7 +183,6 @@ typedef struct memsaver_policy {
     /// thirds. If the codec is missing (nvCOMP 6, for a GPU), making the tag is MEMSAVER_UNAVAILABLE.
     bool compressed;
 } memsaver_policy;
-
 #define MEMSAVER_POLICY_INIT                                                                                           \
     MEMSAVER_INIT(memsaver_policy, MEMSAVER_DISCARD, -1, MEMSAVER_EVERY_PAUSE, MEMSAVER_PINNED, true, false, false, 0, \
                   0, NULL, false)
@@ -284,7 +282,6 @@ typedef struct memsaver_options {
     /// Null: no share. Else takes the memory as its member, on its device, whatever these options select.
     memsaver_share* share;
 } memsaver_options;
-
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     MEMSAVER_INIT(memsaver_options, MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0,      \
                   NULL, 0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false, NULL, NULL)
@@ -314,7 +311,6 @@ typedef struct memsaver_info {
     size_t total_bytes;
     char name[128]; ///< "NVIDIA H200 (CUDA device 0)"; truncated if longer
 } memsaver_info;
-
 #define MEMSAVER_INFO_INIT MEMSAVER_INIT(memsaver_info, 0, 0, false, 0, 0, 0, "")
 
 MEMSAVER_API memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) MEMSAVER_NOEXCEPT;
@@ -337,7 +333,6 @@ typedef struct memsaver_arena_options {
     bool evictable;
     int32_t priority; ///< tags of the lowest priority are paused first, the least recently used one first among equals
 } memsaver_arena_options;
-
 #define MEMSAVER_ARENA_OPTIONS_INIT MEMSAVER_INIT(memsaver_arena_options, NULL, 0, 0, 0, -1, false, 0)
 
 /// Makes a tag if it does not exist. MEMSAVER_MISUSE if the tag exists with another policy.
@@ -437,7 +432,6 @@ typedef struct memsaver_report {
     int64_t elapsed_ns;    ///< the whole call, hooks excluded
     int64_t waited_ns;     ///< waiting for devices before the operation: the maximum over all tags
 } memsaver_report;
-
 #define MEMSAVER_REPORT_INIT MEMSAVER_INIT(memsaver_report, 0, 0, 0, 0, 0, 0, 0, 0)
 
 /// What a pause, a trim or an exchange waits for.
@@ -464,7 +458,6 @@ typedef struct memsaver_pause_options {
     /// A policy for the bytes that applies to this pause only. Null: the tag's policy. memsaver_trim() ignores it.
     const memsaver_policy* bytes;
 } memsaver_pause_options;
-
 #define MEMSAVER_PAUSE_OPTIONS_INIT                                                                                    \
     MEMSAVER_INIT(memsaver_pause_options, MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL)
 
@@ -484,7 +477,6 @@ typedef struct memsaver_resume_options {
     const memsaver_policy* bytes;
     int64_t room_within_ns; ///< how long to retry while out of memory. Negative: not at all; INT64_MAX: for ever
 } memsaver_resume_options;
-
 #define MEMSAVER_RESUME_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_options, NULL, -1)
 
 /// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list. Memory
@@ -502,7 +494,6 @@ typedef struct memsaver_exchange_options {
     const memsaver_pause_options* pausing;   ///< for the tags of `out`. Null: all defaults
     const memsaver_resume_options* resuming; ///< for the tags of `in`. Null: all defaults
 } memsaver_exchange_options;
-
 #define MEMSAVER_EXCHANGE_OPTIONS_INIT MEMSAVER_INIT(memsaver_exchange_options, NULL, NULL)
 
 /// Pauses the tags of `out` and resumes those of `in`, in the pages of `out`, which are handed over as whole handles,
@@ -565,7 +556,6 @@ typedef struct memsaver_resume_async_options {
     size_t first_count;
     const memsaver_resume_options* resuming; ///< null: all defaults
 } memsaver_resume_async_options;
-
 #define MEMSAVER_RESUME_ASYNC_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_async_options, NULL, NULL, 0, NULL)
 
 /// Resumes tags like memsaver_resume(), but does not wait for the bytes: on return all memory is mapped and the copies
@@ -631,7 +621,6 @@ typedef struct memsaver_use_options {
     /// a gate may touch; the use protects them from eviction.
     bool await_bytes;
 } memsaver_use_options;
-
 #define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
     MEMSAVER_INIT(memsaver_use_options, MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true)
 
@@ -676,7 +665,6 @@ typedef struct memsaver_reclaim_options {
     int64_t timeout_ns; ///< how long to wait for work that uses marked, before skipping the tag. Negative: no limit
     int32_t device;     ///< the number of the device on which memory is reclaimed; -1: the saver's
 } memsaver_reclaim_options;
-
 #define MEMSAVER_RECLAIM_OPTIONS_INIT                                                                                  \
     MEMSAVER_INIT(memsaver_reclaim_options, MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1)
 
@@ -689,7 +677,6 @@ typedef struct memsaver_reclaimed {
     size_t evicted_bytes; ///< released by pausing idle tags
     size_t saved_bytes;   ///< copied to backups by these pauses
 } memsaver_reclaimed;
-
 #define MEMSAVER_RECLAIMED_INIT MEMSAVER_INIT(memsaver_reclaimed, 0, 0, 0, 0, 0)
 
 /// Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of elastic
@@ -716,7 +703,6 @@ typedef struct memsaver_elastic_options {
     memsaver_reclaim_function on_reclaim;
     void* on_reclaim_context;
 } memsaver_elastic_options;
-
 #define MEMSAVER_ELASTIC_OPTIONS_INIT MEMSAVER_INIT(memsaver_elastic_options, 0, NULL, NULL)
 
 /// Reserves `bytes` of an arena's addresses, without memory. The range may exceed the device's memory. Each step with
@@ -754,7 +740,6 @@ typedef struct memsaver_elastic_info {
     size_t granularity;     ///< bytes of one step
     size_t committed_bytes; ///< bytes with memory, paused or not; after a close or drop, those of before
 } memsaver_elastic_info;
-
 #define MEMSAVER_ELASTIC_INFO_INIT MEMSAVER_INIT(memsaver_elastic_info, NULL, 0, 0, 0)
 
 MEMSAVER_API memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic,
@@ -816,7 +801,6 @@ typedef struct memsaver_usage {
     size_t pauses;            ///< since the arenas were made
     size_t elastic_bytes;     ///< of the used bytes, those committed in elastic ranges
 } memsaver_usage;
-
 #define MEMSAVER_USAGE_INIT MEMSAVER_INIT(memsaver_usage, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 /// Returns the sums over these tags on all their devices. MEMSAVER_MISUSE for an unknown name. Every tag (null names)
@@ -859,7 +843,6 @@ typedef struct memsaver_share_options {
     /// turns. They count as free for members, and not for other processes.
     int64_t linger_ns;
 } memsaver_share_options;
-
 #define MEMSAVER_SHARE_OPTIONS_INIT MEMSAVER_INIT(memsaver_share_options, NULL, 0, 0, 0, false, 500000000, NULL, 0)
 
 /// Joins the share of a device. `device` selects it as for memsaver_create(), by its `driver`, `device`, `rdma`,
@@ -894,7 +877,6 @@ typedef struct memsaver_publish_options {
     const bool* copied;
     size_t count;
 } memsaver_publish_options;
-
 #define MEMSAVER_PUBLISH_OPTIONS_INIT MEMSAVER_INIT(memsaver_publish_options, NULL, NULL, NULL, NULL, NULL, 0)
 
 /// Publishes a tag of a saver of the share: other processes may map it for reading. Every live block of the tag must
@@ -917,7 +899,6 @@ typedef struct memsaver_attach_options {
     const char* version;  ///< null: the version that was published last
     const uint64_t* hash; ///< refuses a publication of other bytes; null: takes any
 } memsaver_attach_options;
-
 #define MEMSAVER_ATTACH_OPTIONS_INIT MEMSAVER_INIT(memsaver_attach_options, NULL, NULL)
 
 /// Maps a publication as a new tag of a saver of the share, which is paused, resumed and dropped like any other, and
@@ -937,7 +918,6 @@ typedef struct memsaver_attached_info {
     const char* tag; ///< its name and version, "llama-70b@2026-11"; valid as long as the handle
     uint64_t hash;   ///< as memsaver_publish() returned it
 } memsaver_attached_info;
-
 #define MEMSAVER_ATTACHED_INFO_INIT MEMSAVER_INIT(memsaver_attached_info, NULL, 0)
 
 MEMSAVER_API memsaver_result memsaver_get_attached_info(memsaver_attached* attached,
@@ -950,7 +930,6 @@ typedef struct memsaver_attached_range {
     void* writable; ///< the same address if the range is a copy of this process; null if it is shared, for reading
     size_t bytes;
 } memsaver_attached_range;
-
 #define MEMSAVER_ATTACHED_RANGE_INIT MEMSAVER_INIT(memsaver_attached_range, NULL, NULL, 0)
 
 /// Finds a range by its name.
