@@ -41,8 +41,8 @@ class Scope:
 
 
 class Handle:
-    """Owns a handle of the C interface, and can be passed to `call()` directly. Refers to no callback, so that an
-    object that only keeps memory alive does not keep closures alive.
+    """Owns a handle of the C interface, and can be an argument of `call()`. Refers to no callback: what only keeps memory
+    alive does not keep closures alive.
     """
 
     def __init__(self, end: str, hooks: dict[int, ctypes.c_void_p] | None = None) -> None:
@@ -61,16 +61,10 @@ class Handle:
         return handle
 
     def end(self) -> None:
-        """Ends the handle early. While calls with it are in progress, on any thread, the last of them ends it. Later
-        calls get a null handle. Idempotent.
-        """
+        """Ends the handle, or lets the last call with it that is in progress. Later calls get null. Idempotent."""
         self._as_parameter_ = ctypes.c_void_p()
         self._ended = True
         self._end_if_left()
-
-    def end_at_exit(self) -> None:
-        """Ends the handle at the process's end too, because a thread of the library works for it and may call back."""
-        self._finalizer.atexit = True
 
     def enter(self) -> None:
         """Marks the beginning of a call, before the handle is read."""

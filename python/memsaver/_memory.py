@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias
 from memsaver import _callbacks
 from memsaver._arguments import free_order_of
 from memsaver._callbacks import Scope
+from memsaver._library import library
 from memsaver.errors import Error, Misuse
 
 #: An array-interface type ("<f4"), or anything that numpy.dtype() accepts: numpy.float32, "float32", ...
@@ -114,13 +115,11 @@ class Buffer(View, Scope):
 
     _at_end = "free"
 
-    def __init__(self, like: View, pointer: int, owner: Any, last: Callable[[Any, int], int]) -> None:
-        """`owner`: a saver or an arena; its `_owns(pointer)` says whether there is such a block, and its `free()` reports
-        failures to its caller. `last(handle, pointer)` frees too, and ignores them.
-        """
+    def __init__(self, like: View, pointer: int, owner: Any) -> None:
+        """`owner`: a saver or an arena."""
         super().__init__(pointer, like.shape, like.typestr, like.on_gpu, like._paused)
         self._owner = owner
-        self._last = last, owner._handle, pointer
+        self._last = getattr(library(), f"memsaver_{owner._of}deallocate"), owner._handle, pointer
         self._own()
 
     def _own(self) -> None:

@@ -299,8 +299,7 @@ class Saver(_Blocks, Scope):
         arena = self.arena(tag) if tag is not None and like.bytes else regions[-1][1] if tag is None and regions else None
         if arena is not None:
             return arena._buffer(like, alignment, stream)
-        pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self, library().memsaver_deallocate)
+        return Buffer(like, self.allocate(like.bytes, tag, alignment=alignment, stream=stream), self)
 
     def view(self, pointer: int, shape: Shape, dtype: DType = "|u1") -> View:
         """Returns memory at `pointer` as an array. Owns nothing, and does not check that it is memory of this saver."""
@@ -611,8 +610,7 @@ class Arena(_Blocks):
         return self._buffer(View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused), alignment, stream)
 
     def _buffer(self, like: View, alignment: int, stream: Stream) -> Buffer:
-        pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self, library().memsaver_arena_deallocate)
+        return Buffer(like, self.allocate(like.bytes, alignment=alignment, stream=stream), self)
 
     def _owns(self, pointer: int) -> bool:
         """Returns whether `pointer`, which was in a block of this arena, still is in a block, and not another tag's."""

@@ -139,7 +139,7 @@ class Lending(Scope):
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        handle.end_at_exit()
+        handle._finalizer.atexit = True  # the library has a thread for it, which may call back
 
     def end(self) -> None:
         """Ends the lending, and waits for one that runs. Idempotent."""
