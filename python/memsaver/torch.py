@@ -20,14 +20,13 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import byref, c_void_p
 from typing import Any
 
-from memsaver._callbacks import Handle, call
-from memsaver._library import library, library_path
+from memsaver._callbacks import Handle, call, told
+from memsaver._library import library_path
 from memsaver._saver import Saver
 from memsaver._share import Attached
-from memsaver.errors import Misuse, OutOfMemory, Unavailable
+from memsaver.errors import Misuse, Unavailable
 
 __all__ = ["region", "release", "tensors"]
 
@@ -73,8 +72,6 @@ def _the_allocator() -> Any:
             torch = _torch()
             if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8):
                 raise Unavailable(f"PyTorch 2.8 or later is required (pools per thread); this is {torch.__version__}")
-            if not hasattr(library(), "memsaver_torch_allocate"):
-                raise Unavailable(f"{library_path()} has no functions for PyTorch: rebuild it")
             names = "memsaver_torch_allocate", "memsaver_torch_free"
             _allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), *names)
         return _allocator.allocator()
@@ -103,14 +100,11 @@ def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
 
 
 def _ended(arena: Handle) -> bool:
-    """Returns whether the arena's tag was dropped, which only an allocation can detect."""
-    pointer = c_void_p()
-    with contextlib.suppress(OutOfMemory):
-        try:
-            call("arena_allocate", arena, 1, 0, byref(pointer))
-        except Misuse:
-            return True
-        call("arena_deallocate_idle", arena, pointer)
+    """Returns whether the arena's tag was dropped."""
+    try:
+        told("get_arena_usage", arena)
+    except Misuse:
+        return True
     return False
 
 
@@ -122,9 +116,9 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
 
     device: the GPU's number; None: the saver's. The region does not change PyTorch's current device.
 
-    Raises `Unavailable` without PyTorch 2.8, if the library has no functions for it, and if PyTorch does not allocate
-    from the region, for example because of `torch.cuda.use_mem_pool` or of versions with expandable segments; `Misuse`
-    for a saver on host memory. If memory is exhausted, PyTorch raises `torch.OutOfMemoryError`.
+    Raises `Unavailable` without PyTorch 2.8, and if PyTorch does not allocate from the region, for example because of
+    `torch.cuda.use_mem_pool` or of versions with expandable segments; `Misuse` for a saver on host memory. If memory is
+    exhausted, PyTorch raises `torch.OutOfMemoryError`.
     """
     torch = _torch()
     _check(saver)

@@ -256,7 +256,6 @@ def test_what_is_missing(saver: Saver, torch: PyTorch, monkeypatch: pytest.Monke
     missing: list[tuple[object, str, object, str]] = [
         (torch, "takes_pools", False, "expandable_segments"),
         (torch, "__version__", "2.7.1", r"2\.8 or later"),
-        (memsaver.torch, "library", lambda: None, "no functions for PyTorch"),
     ]
     for where, name, value, text in missing:
         with monkeypatch.context() as patched:
