@@ -142,6 +142,7 @@ class Usage:
     arenas: list[ArenaUsage] = field(default_factory=list)
     devices: list[DeviceUsage] = field(default_factory=list)
     residency: Residency = field(default_factory=Residency)
+    host_bytes: int = 0  #: host memory of policies: backups, rounded up, and buffers that bytes pass through
 
     def __iter__(self) -> Iterator[ArenaUsage]:
         return iter(self.arenas)
@@ -172,6 +173,8 @@ class Usage:
             )
             known = f"{used} of {total} used, {mine} by these tags, {others} by others"
             said.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
+        if self.host_bytes:
+            said.append(f"host: {format_bytes(self.host_bytes)} used by these tags")
         return "\n".join(said)
 
 
@@ -230,7 +233,7 @@ def _row(kind: type[Any], values: dict[str, Any]) -> Any:
 def usage_of(told: str) -> Usage:
     data = json.loads(told)
     arenas, devices = [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]]
-    return Usage(arenas, devices, _row(Residency, data.get("residency", {})))
+    return Usage(arenas, devices, _row(Residency, data.get("residency", {})), data.get("host_bytes", 0))
 
 
 def members_of(told: str) -> list[Member]:

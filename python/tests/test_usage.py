@@ -25,6 +25,8 @@ def test_rows(saver: Saver) -> None:
     assert (weights.used_bytes, weights.mapped_bytes, weights.blocks, weights.pauses) == (MIB, 0, 1, 1)
     assert (cache.state, cache.used_bytes) == ("active", 1000)
     assert (usage.devices[0].total_bytes, usage.devices[0].known) == (256 * MIB, True)
+    assert usage.host_bytes >= MIB
+    assert str(usage).splitlines()[-1].startswith("host: ")
     data = usage.as_dict()
     assert data["arenas"][1]["tag"] == 'a "quoted"\ttag'
     assert json.loads(json.dumps(data)) == data
