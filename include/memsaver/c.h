@@ -23,8 +23,8 @@
 //   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it. A
 //   function for policies that keep bytes is MEMSAVER_MISUSE for a named tag with another, and leaves others out.
 // - Out pointers are written on success. Null skips a `report`, and what a comment says "may be null". On failure,
-//   handles and pointers are set to null, and a report describes what was done before the failure. Texts that the
-//   library allocates are freed with memsaver_free_text().
+//   handles and pointers are set to null, and a report describes what was done before the failure. memsaver_free_text()
+//   frees texts that the library allocates.
 // - `bytes` at a `pointer` are in live blocks, and may begin inside one.
 // - Callbacks must not throw C++ exceptions or longjmp.
 // - Streams are cudaStream_t or CUstream, events cudaEvent_t or CUevent, passed as void*. A null stream is the device's
@@ -82,8 +82,7 @@ typedef enum memsaver_result {
 
 /// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.
 MEMSAVER_API const char* memsaver_result_name(int32_t result) MEMSAVER_NOEXCEPT;
-/// Returns the error text of this thread's last failed call, of at most 2047 bytes, valid until its next one; "" if
-/// none has failed.
+/// Returns the text, at most 2047 bytes, of this thread's last failure, valid until its next; "" if there was none.
 MEMSAVER_API const char* memsaver_last_error(void) MEMSAVER_NOEXCEPT;
 
 /// The details of this thread's last failure. The strings have the same lifetime as the text of memsaver_last_error().
@@ -106,26 +105,16 @@ MEMSAVER_API const char* memsaver_version_text(void) MEMSAVER_NOEXCEPT;
 
 // --- Handles ---
 
-/// Allocates memory by tag, and pauses and resumes it by tag.
-typedef struct memsaver_saver memsaver_saver;
-/// One tag's memory on one device. Keeps the memory alive, even after memsaver_destroy().
-typedef struct memsaver_arena memsaver_arena;
-/// Keeps a hook registered.
-typedef struct memsaver_hook memsaver_hook;
-/// Copies in flight: bytes being restored by memsaver_resume_async() or saved by memsaver_save().
-typedef struct memsaver_arrival memsaver_arrival;
-/// Makes streams and captured graphs wait until bytes in flight have arrived.
-typedef struct memsaver_gate memsaver_gate;
-/// Tags in use, which are therefore not paused.
-typedef struct memsaver_use memsaver_use;
-/// A range of addresses in which memory is committed and released in steps.
-typedef struct memsaver_elastic memsaver_elastic;
-/// A membership of the processes that share a device.
-typedef struct memsaver_share memsaver_share;
-/// Lends a saver's idle memory to the other members of a share.
-typedef struct memsaver_lending memsaver_lending;
-/// A publication of another process, as a tag of a saver.
-typedef struct memsaver_attached memsaver_attached;
+typedef struct memsaver_saver memsaver_saver; ///< allocates memory by tag, and pauses and resumes it by tag
+typedef struct memsaver_arena memsaver_arena; ///< one tag's memory on one device, kept even after memsaver_destroy()
+typedef struct memsaver_hook memsaver_hook;   ///< keeps a hook registered
+typedef struct memsaver_arrival memsaver_arrival;   ///< copies in flight, of memsaver_resume_async() or memsaver_save()
+typedef struct memsaver_gate memsaver_gate;         ///< makes streams and captured graphs wait for bytes in flight
+typedef struct memsaver_use memsaver_use;           ///< tags in use, which are therefore not paused
+typedef struct memsaver_elastic memsaver_elastic;   ///< addresses in which memory is committed and released in steps
+typedef struct memsaver_share memsaver_share;       ///< a membership of the processes that share a device
+typedef struct memsaver_lending memsaver_lending;   ///< lends a saver's idle memory to the other members of a share
+typedef struct memsaver_attached memsaver_attached; ///< a publication of another process, as a tag of a saver
 
 /// The `count` of a list whose single name is a prefix: every tag whose name begins with it, possibly none.
 #define MEMSAVER_UNDER SIZE_MAX
@@ -160,8 +149,7 @@ typedef enum memsaver_storage {
 typedef struct memsaver_policy {
     size_t size;
     int32_t kind; ///< memsaver_policy_kind
-    /// MEMSAVER_DISCARD: fill resumed memory with this byte (0 to 255; -1: none) to expose code that relies on its
-    /// bytes.
+    /// MEMSAVER_DISCARD: fill resumed memory with this byte (0 to 255; -1: none) to expose code that relies on it.
     int32_t poison;
     int32_t refresh; ///< backups: memsaver_refresh
     int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
@@ -175,8 +163,7 @@ typedef struct memsaver_policy {
     /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
     bool verified;
     uint32_t threads; ///< backups: threads per copy, up to 1024; 0: 8 for host memory and a source, 4 for a file
-    /// Backups: maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for a file, 32 MiB for a
-    /// source.
+    /// Backups: maximum pinned memory for copies, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for a file, 32 MiB for a source.
     size_t ring_bytes;
     const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
     /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
@@ -401,8 +388,7 @@ MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const v
 
 /// Replaces the backup of `bytes` at `pointer` by those at `from` in host memory. The next resume restores the new
 /// bytes; with MEMSAVER_ONCE they count as saved. Waits for an operation on the tag. MEMSAVER_MISUSE if the memory is
-/// active or has no backup. If a file cannot be written, repeating the call continues. On a disabled saver, writes to
-/// the memory itself.
+/// active or has no backup. If a file cannot be written, repeat the call. On a disabled saver, writes to the memory.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
@@ -520,8 +506,7 @@ MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* co
                                            const memsaver_pause_options* options,
                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// Allocates, ahead of the first pause, the host memory or disk space needed to save the tags' live blocks, for
-/// policies that keep bytes.
+/// Allocates, ahead of the first pause, the storage that saving the live blocks needs, for policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
                                               size_t count) MEMSAVER_NOEXCEPT;
 
@@ -646,8 +631,7 @@ MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* co
                                                size_t* count) MEMSAVER_NOEXCEPT;
 /// Ends the use, on any thread. Submitted work that was not marked must have completed.
 MEMSAVER_API void memsaver_end_use(memsaver_use* use) MEMSAVER_NOEXCEPT;
-/// Sets memsaver_arena_options.evictable from now on. A use makes its tags evictable; false reverts that until the
-/// next.
+/// Sets memsaver_arena_options.evictable. A use makes its tags evictable; false reverts that until the next.
 MEMSAVER_API memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
                                                     bool evictable) MEMSAVER_NOEXCEPT;
 /// Sets memsaver_arena_options.priority from now on.
@@ -713,22 +697,19 @@ MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t
 /// Destroys the range and releases all its memory, as memsaver_elastic_release() does with default options.
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
 /// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
-/// bytes. All or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity
-/// exceeded), and those of an allocation.
+/// bytes. All or nothing. Errors: those of an allocation, and MEMSAVER_MISUSE (0 bytes, beyond the range, paused).
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
 
 /// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for an
 /// operation on the tag that is in progress: pages are released once the order in `options` is satisfied; its
-/// `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0 bytes, beyond the range, a step without memory, inside a
-/// capture.
+/// `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0 bytes, beyond the range, without memory, in a capture.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 
 /// Commits or releases memory at the end of the range. If the step that holds byte `bytes - 1` lies behind the last
 /// step with memory, commits everything between them, that step included; otherwise releases everything behind it. 0
-/// releases everything. Steps that were released before the last step with memory stay released. Errors: those of
-/// commit and release.
+/// releases everything. Steps released before the last step with memory stay so. Errors: of commit and release.
 MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                                      const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 
@@ -803,12 +784,10 @@ typedef struct memsaver_usage {
 } memsaver_usage;
 #define MEMSAVER_USAGE_INIT MEMSAVER_INIT(memsaver_usage, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
-/// Returns the sums over these tags on all their devices. MEMSAVER_MISUSE for an unknown name. Every tag (null names)
-/// includes plain memory.
+/// Returns the sums over these tags on all their devices. Every tag (null names) includes plain memory.
 MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-/// Returns the usage of one arena, even after the saver was closed. MEMSAVER_MISUSE if its tag was dropped, even if
-/// made anew.
+/// Returns the usage of one arena, even of a closed saver. MEMSAVER_MISUSE if its tag was dropped, even if made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
 /// Returns the usage of all arenas and devices as one line of JSON:
@@ -817,8 +796,7 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 ///      ...], "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}, "host_bytes":0}
 /// Each arena has the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
 /// "plain" or "closed"; and, for its tag, the number of uses that name it ("users"), "evictable", "priority" and
-/// "age_ns", the time since its last use began or ended. Bytes of a tag name that are not valid UTF-8 are copied
-/// unchanged.
+/// "age_ns", the time since its last use began or ended. Bytes of a name that are not valid UTF-8 stay as they are.
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 /// Frees a text that the library returned.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
@@ -846,11 +824,9 @@ typedef struct memsaver_share_options {
 #define MEMSAVER_SHARE_OPTIONS_INIT MEMSAVER_INIT(memsaver_share_options, NULL, 0, 0, 0, false, 500000000, NULL, 0)
 
 /// Joins the share of a device. `device` selects it as for memsaver_create(), by its `driver`, `device`, `rdma`,
-/// `peers`, `cuda_library` and the fields for host memory. Set `share` in the same options to create savers that take
-/// memory as a member.
+/// `peers`, `cuda_library` and the fields for host memory. With `share` set in them, memsaver_create() makes a member.
 ///
-/// Errors: MEMSAVER_UNAVAILABLE (the folder cannot be used, the members use another version, no `host_machine`),
-/// MEMSAVER_MISUSE.
+/// Errors: MEMSAVER_UNAVAILABLE (the folder cannot be used, the members use another version, no `host_machine`).
 MEMSAVER_API memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
                                                  memsaver_share** share) MEMSAVER_NOEXCEPT;
 /// Releases the handle. The membership ends with the last saver made with it.
