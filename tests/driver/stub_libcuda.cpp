@@ -58,18 +58,27 @@ std::string hex(const void* value) {
     return hex(static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value)));
 }
 
-/// Records the call, and returns the result requested by the test.
+/// The calling thread's, null if there is none.
+CUcontext current() { return thread().contexts.empty() ? nullptr : static_cast<CUcontext>(thread().contexts.back()); }
+
+/// Returns the result requested by the test.
+CUresult planned(const char* name) {
+    const auto fail = state().fails.find(name);
+    return fail == state().fails.end() ? CUDA_SUCCESS : fail->second;
+}
+
+/// Records the call, too.
 CUresult note(const char* name, const std::string& text = {}) {
     StubState& s = state();
     const std::lock_guard lock{s.mutex};
-    void* const current = thread().contexts.empty() ? nullptr : thread().contexts.back();
-    s.calls.push_back({name, text, device_of(current), thread().capture_mode});
-    const auto fail = s.fails.find(name);
-    return fail == s.fails.end() ? CUDA_SUCCESS : fail->second;
+    s.calls.push_back({name, text, device_of(current()), thread().capture_mode});
+    return planned(name);
 }
 
 std::string shown(unsigned long long address) { return hex(address); }
 std::string shown(const void* pointer) { return hex(pointer); }
+std::string shown(const char* text) { return text; }
+std::string shown(const std::string& text) { return text; }
 std::string shown(std::size_t bytes) { return std::to_string(bytes); }
 std::string shown(int number) { return std::to_string(number); }
 std::string shown(unsigned number) { return std::to_string(number); }
@@ -101,23 +110,13 @@ CUresult error_name(CUresult error, const char** name) {
     default: *name = nullptr; return CUDA_ERROR_INVALID_VALUE;
     }
 }
-CUresult device_count(int* count) { return give(note("cuDeviceGetCount"), count, state().devices); }
-CUresult device_get(CUdevice* device, int ordinal) { return give(note("cuDeviceGet"), device, ordinal); }
-CUresult device_name(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "Stub GPU");
-    return note("cuDeviceGetName");
-}
-CUresult device_uuid(memsaver::detail::cuda::Uuid* uuid, CUdevice device) {
+CUresult device_uuid(cuda::Uuid* uuid, CUdevice device) {
     for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(16 * device + i);
     return note("cuDeviceGetUuid");
 }
 CUresult device_attribute(int* value, int attribute, CUdevice) {
     const auto told = state().attributes.find(attribute);
     return give(note("cuDeviceGetAttribute"), value, told == state().attributes.end() ? 1 : told->second);
-}
-CUresult can_access_peer(int* can, CUdevice device, CUdevice peer) {
-    const std::string text = std::to_string(device) + " to " + std::to_string(peer);
-    return give(note("cuDeviceCanAccessPeer", text), can, state().peers_can_access);
 }
 CUresult primary_retain(CUcontext* out, CUdevice device) {
     const CUresult result = note("cuDevicePrimaryCtxRetain");
@@ -128,15 +127,10 @@ CUresult primary_release(CUdevice device) {
     --state().retained[device];
     return note("cuDevicePrimaryCtxRelease");
 }
-CUresult ctx_get(CUcontext* current) {
-    *current = thread().contexts.empty() ? nullptr : static_cast<CUcontext>(thread().contexts.back());
-    return CUDA_SUCCESS;
-}
 CUresult ctx_push(CUcontext pushed) {
-    const auto fail = state().fails.find("cuCtxPushCurrent");
-    if (fail != state().fails.end()) return fail->second;
-    thread().contexts.push_back(pushed);
-    return CUDA_SUCCESS;
+    const CUresult result = planned("cuCtxPushCurrent");
+    if (result == CUDA_SUCCESS) thread().contexts.push_back(pushed);
+    return result;
 }
 CUresult ctx_pop(CUcontext* popped) {
     if (thread().contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
@@ -145,43 +139,13 @@ CUresult ctx_pop(CUcontext* popped) {
     return CUDA_SUCCESS;
 }
 CUresult exchange_mode(int* mode) {
-    const auto fail = state().fails.find("cuThreadExchangeStreamCaptureMode");
-    if (fail != state().fails.end()) return fail->second;
-    const int before = thread().capture_mode;
-    thread().capture_mode = *mode;
-    *mode = before;
-    return CUDA_SUCCESS;
-}
-CUresult ctx_record_event(CUcontext at, CUevent event) {
-    return note("cuCtxRecordEvent", std::to_string(device_of(at)) + " " + hex(event));
+    const CUresult result = planned("cuThreadExchangeStreamCaptureMode");
+    if (result == CUDA_SUCCESS) std::swap(thread().capture_mode, *mode);
+    return result;
 }
 
 std::string text_of(const cuda::AllocationProp& props) {
-    return "device " + std::to_string(props.location.id) + " handles " + std::to_string(props.handle_types) + " rdma " +
-           std::to_string(int{props.rdma_capable});
-}
-CUresult granularity(std::size_t* bytes, const cuda::AllocationProp* props, int which) {
-    return give(note("cuMemGetAllocationGranularity", text_of(*props)), bytes,
-                which == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? state().minimum : state().recommended);
-}
-CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
-    *total_bytes = 2000;
-    return give(note("cuMemGetInfo"), free_bytes, 1000U);
-}
-CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr at, unsigned long long flags) {
-    const std::string text = std::to_string(bytes) + " aligned " + std::to_string(alignment);
-    return give(note("cuMemAddressReserve", text), out, at == 0 && flags == 0 ? 0x700000000000ULL : 0ULL);
-}
-CUresult create(CUpages* out, std::size_t bytes, const cuda::AllocationProp* props, unsigned long long) {
-    return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
-}
-CUresult export_pages(void* out, CUpages handle, int type, unsigned long long flags) {
-    const std::string text = std::to_string(handle) + " as " + std::to_string(type) + " flags " + std::to_string(flags);
-    return give(note("cuMemExportToShareableHandle", text), static_cast<int*>(out), 55);
-}
-CUresult import_pages(CUpages* out, void* from, int type) {
-    const std::string text = std::to_string(reinterpret_cast<std::uintptr_t>(from)) + " as " + std::to_string(type);
-    return give(note("cuMemImportFromShareableHandle", text), out, 78U);
+    return joined("device", props.location.id, "handles", int(props.handle_types), "rdma", int{props.rdma_capable});
 }
 CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* access, std::size_t count) {
     std::string text = std::to_string(bytes) + " at " + hex(at);
@@ -194,47 +158,19 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* a
     }
     return note("cuMemSetAccess", text);
 }
-CUresult alloc(CUdeviceptr* out, std::size_t bytes) {
-    return give(note("cuMemAlloc", std::to_string(bytes)), out, 0x7000ULL);
-}
-CUresult ctx_device(CUdevice* device) {
-    *device = thread().contexts.empty() ? -1 : device_of(static_cast<CUcontext>(thread().contexts.back()));
-    return note("cuCtxGetDevice");
-}
-CUresult default_pool(CUmemoryPool* pool, CUdevice device) {
-    return give(note("cuDeviceGetDefaultMemPool", joined(device)), pool, 0x500U);
-}
-CUresult pool_attribute(CUmemoryPool pool, int attribute, void* value) {
-    return give(note("cuMemPoolGetAttribute", joined(pool, attribute)), static_cast<unsigned long long*>(value), 5000);
-}
-CUresult graph_memory(CUdevice device, int attribute, void* value) {
-    const CUresult result = note("cuDeviceGetGraphMemAttribute", joined(device, attribute));
-    return give(result, static_cast<unsigned long long*>(value), 6000);
-}
 
 // Streams and events are numbers; streams from 0x1000 on belong to device 1.
 CUresult stream_create(CUstream* out, unsigned flags) {
-    const CUresult result = note("cuStreamCreate", std::to_string(flags));
-    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100} * ++state().streams);
-    return result;
+    const CUresult result = note("cuStreamCreate", joined(flags));
+    return result == CUDA_SUCCESS ? give(result, out, 0x100U * ++state().streams) : result;
 }
-CUresult stream_context(CUstream stream, CUcontext* out) {
-    return give(note("cuStreamGetCtx", hex(stream)), out, context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000));
-}
-CUresult stream_capturing(CUstream stream, int* status) {
-    return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
-}
-CUresult event_create(CUevent* out, unsigned flags) { return give(note("cuEventCreate", joined(flags)), out, 0x200U); }
 
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
                     cuda::CopyAttributes* attributes, std::size_t* first, std::size_t kinds, CUstream stream) {
     const auto kind = [](const cuda::MemLocation& at) { return std::to_string(at.type) + ":" + std::to_string(at.id); };
-    std::string text = hex(stream) + " order " + std::to_string(attributes->source_order) + " " +
-                       kind(attributes->from) + " to " + kind(attributes->to) + " flags " +
-                       std::to_string(attributes->flags) + " " + std::to_string(kinds) + " at " +
-                       std::to_string(*first);
-    for (std::size_t i = 0; i < count; ++i)
-        text += ", " + hex(to[i]) + " " + hex(from[i]) + " " + std::to_string(bytes[i]);
+    std::string text = joined(stream, "order", int{attributes->source_order}, kind(attributes->from), "to",
+                              kind(attributes->to), "flags", attributes->flags, kinds, "at", *first);
+    for (std::size_t i = 0; i < count; ++i) text += ", " + joined(to[i], from[i], bytes[i]);
     return note("cuMemcpyBatchAsync", text);
 }
 
@@ -242,31 +178,16 @@ CUresult end_capture(CUstream stream, CUgraph* out) {
     *out = nullptr;
     return give(note("cuStreamEndCapture", hex(stream)), out, 0x300U);
 }
-CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
-    return give(note("cuGraphInstantiateWithFlags", hex(graph) + " " + std::to_string(flags)), out, 0x400U);
-}
-CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, cuda::GraphUpdateResult*) {
-    return note("cuGraphExecUpdate", hex(graph) + " " + hex(recorded));
-}
 
 const auto the_copy = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
 const auto another = reinterpret_cast<CUfunction>(std::uintptr_t{0x920});
-CUresult module_load(CUmodule* module, const void* image) {
-    const bool ptx = std::strstr(static_cast<const char*>(image), ".visible .entry memsaver_copy(") != nullptr;
-    return give(note("cuModuleLoadData", ptx ? "the copy" : "something else"), module, 0x900U);
-}
-CUresult module_function(CUfunction* function, CUmodule module, const char* name) {
-    const bool copies = std::string_view{name} == "memsaver_copy";
-    return give(note("cuModuleGetFunction", hex(module) + " " + name), function, copies ? the_copy : another);
-}
 CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                        unsigned, CUstream stream, void** arguments, void**) {
     const auto number = [&](int i) { return *static_cast<const unsigned long long*>(arguments[i]); };
-    const bool copies = function == the_copy; // with the number of its last bytes
-    return note("cuLaunchKernel",
-                hex(function) + " " + std::to_string(x) + " x " + std::to_string(threads) + " " + hex(stream) + ": " +
-                    hex(number(0)) + " " + hex(number(1)) + " " + std::to_string(number(2)) +
-                    (copies ? " " + std::to_string(*static_cast<const unsigned*>(arguments[3])) : ""));
+    std::string text = joined(function, x, "x", threads, hex(stream) + ':', number(0), number(1));
+    text += " " + std::to_string(number(2));
+    if (function == the_copy) text += " " + joined(*static_cast<const unsigned*>(arguments[3])); // its last bytes
+    return note("cuLaunchKernel", text);
 }
 
 struct Entry {
@@ -293,75 +214,99 @@ Entry noted(int version) {
     return {name.text, version, address(+[](P... arguments) { return note(name.text, joined(arguments...)); })};
 }
 
-const Entry* find(const char* name) {
+const Entry* find(const char* wanted) {
+    using Flags = unsigned long long;
+    using Size = std::size_t;
+// A function that records a text, and one that also gives a value in `out`.
+#define NOTES(name, version, parameters, text) {name, version, address(+[] parameters { return note(name, text); })},
+#define GIVES(name, version, parameters, text, out, value)                                                             \
+    {name, version, address(+[] parameters { return give(note(name, text), out, value); })},
     static const Entry entries[] = {
+        // clang-format off
         noted<"cuInit", unsigned>(2000),
         {"cuGetErrorName", 6000, address(error_name)},
-        {"cuDeviceGetCount", 2000, address(device_count)},
-        {"cuDeviceGet", 2000, address(device_get)},
-        {"cuDeviceGetName", 2000, address(device_name)},
+        GIVES("cuDeviceGetCount", 2000, (int* out), "", out, state().devices)
+        GIVES("cuDeviceGet", 2000, (CUdevice* out, int ordinal), "", out, ordinal)
+        NOTES("cuDeviceGetName", 2000, (char* name, int bytes, CUdevice),
+              (std::snprintf(name, static_cast<Size>(bytes), "Stub GPU"), ""))
         {"cuDeviceGetUuid", 11040, address(device_uuid)},
         {"cuDeviceGetAttribute", 2000, address(device_attribute)},
-        {"cuDeviceCanAccessPeer", 4000, address(can_access_peer)},
+        GIVES("cuDeviceCanAccessPeer", 4000, (int* out, CUdevice device, CUdevice peer), joined(device, "to", peer),
+              out, state().peers_can_access)
         {"cuDevicePrimaryCtxRetain", 7000, address(primary_retain)},
         {"cuDevicePrimaryCtxRelease", 11000, address(primary_release)},
-        {"cuCtxGetCurrent", 4000, address(ctx_get)},
+        {"cuCtxGetCurrent", 4000, address(+[](CUcontext* out) { return *out = current(), CUDA_SUCCESS; })},
         {"cuCtxPushCurrent", 4000, address(ctx_push)},
         {"cuCtxPopCurrent", 4000, address(ctx_pop)},
         noted<"cuCtxSynchronize">(2000),
-        {"cuCtxRecordEvent", 12050, address(ctx_record_event)},
+        NOTES("cuCtxRecordEvent", 12050, (CUcontext at, CUevent event), joined(device_of(at), event))
         {"cuThreadExchangeStreamCaptureMode", 10010, address(exchange_mode)},
-        {"cuMemGetAllocationGranularity", 10020, address(granularity)},
-        {"cuMemGetInfo", 3020, address(mem_info)},
-        {"cuMemAddressReserve", 10020, address(reserve)},
-        noted<"cuMemAddressFree", CUdeviceptr, std::size_t>(10020),
-        {"cuMemCreate", 10020, address(create)},
+        GIVES("cuMemGetAllocationGranularity", 10020, (Size* out, const cuda::AllocationProp* props, int which),
+              text_of(*props), out, which == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? state().minimum : state().recommended)
+        GIVES("cuMemGetInfo", 3020, (Size* out, Size* total), (*total = 2000, ""), out, 1000U)
+        GIVES("cuMemAddressReserve", 10020, (CUdeviceptr* out, Size bytes, Size alignment, CUdeviceptr at, Flags flags),
+              joined(bytes, "aligned", alignment), out, at == 0 && flags == 0 ? 0x700000000000ULL : 0ULL)
+        noted<"cuMemAddressFree", CUdeviceptr, Size>(10020),
+        GIVES("cuMemCreate", 10020, (CUpages* out, Size bytes, const cuda::AllocationProp* props, Flags),
+              joined(bytes, text_of(*props)), out, 77U)
         noted<"cuMemRelease", CUpages>(10020),
-        {"cuMemExportToShareableHandle", 10020, address(export_pages)},
-        {"cuMemImportFromShareableHandle", 10020, address(import_pages)},
-        noted<"cuMemMap", CUdeviceptr, std::size_t, std::size_t, CUpages, unsigned long long>(10020),
-        noted<"cuMemUnmap", CUdeviceptr, std::size_t>(10020),
+        GIVES("cuMemExportToShareableHandle", 10020, (int* out, CUpages pages, int type, Flags flags),
+              joined(std::to_string(pages), "as", type, "flags", std::to_string(flags)), out, 55)
+        GIVES("cuMemImportFromShareableHandle", 10020, (CUpages* out, std::uintptr_t from, int type),
+              joined(std::to_string(from), "as", type), out, 78U)
+        noted<"cuMemMap", CUdeviceptr, Size, Size, CUpages, unsigned long long>(10020),
+        noted<"cuMemUnmap", CUdeviceptr, Size>(10020),
         {"cuMemSetAccess", 10020, address(set_access)},
-        {"cuMemAlloc", 3020, address(alloc)},
+        GIVES("cuMemAlloc", 3020, (CUdeviceptr* out, Size bytes), joined(bytes), out, 0x7000ULL)
         noted<"cuMemFree", CUdeviceptr>(3020),
-        {"cuCtxGetDevice", 2000, address(ctx_device)},
-        {"cuDeviceGetDefaultMemPool", 11020, address(default_pool)},
-        {"cuMemPoolGetAttribute", 11020, address(pool_attribute)},
-        noted<"cuMemPoolTrimTo", CUmemoryPool, std::size_t>(11020),
-        {"cuDeviceGetGraphMemAttribute", 11040, address(graph_memory)},
+        GIVES("cuCtxGetDevice", 2000, (CUdevice* out), "", out, device_of(current()))
+        GIVES("cuDeviceGetDefaultMemPool", 11020, (CUmemoryPool* out, CUdevice device), joined(device), out, 0x500U)
+        GIVES("cuMemPoolGetAttribute", 11020, (CUmemoryPool pool, int attribute, Flags* out), joined(pool, attribute),
+              out, 5000)
+        noted<"cuMemPoolTrimTo", CUmemoryPool, Size>(11020),
+        GIVES("cuDeviceGetGraphMemAttribute", 11040, (CUdevice device, int attribute, Flags* out),
+              joined(device, attribute), out, 6000)
         noted<"cuDeviceGraphMemTrim", CUdevice>(11040),
-        noted<"cuMemHostRegister", void*, std::size_t, unsigned>(6050),
+        noted<"cuMemHostRegister", void*, Size, unsigned>(6050),
         noted<"cuMemHostUnregister", void*>(4000),
         {"cuStreamCreate", 2000, address(stream_create)},
         noted<"cuStreamDestroy", CUstream>(4000),
-        {"cuStreamGetCtx", 9020, address(stream_context)},
+        GIVES("cuStreamGetCtx", 9020, (CUstream stream, CUcontext* out), joined(stream), out,
+              context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000))
         noted<"cuStreamWaitEvent", CUstream, CUevent, unsigned>(3020),
-        {"cuStreamIsCapturing", 10000, address(stream_capturing)},
-        {"cuEventCreate", 2000, address(event_create)},
+        GIVES("cuStreamIsCapturing", 10000, (CUstream stream, int* out), joined(stream), out, state().capture_status)
+        GIVES("cuEventCreate", 2000, (CUevent* out, unsigned flags), joined(flags), out, 0x200U)
         noted<"cuEventDestroy", CUevent>(4000),
         noted<"cuEventRecord", CUevent, CUstream>(2000),
         noted<"cuEventQuery", CUevent>(2000),
         noted<"cuEventSynchronize", CUevent>(2000),
-        noted<"cuMemcpyDtoHAsync", void*, CUdeviceptr, std::size_t, CUstream>(3020),
-        noted<"cuMemcpyHtoDAsync", CUdeviceptr, const void*, std::size_t, CUstream>(3020),
-        noted<"cuMemcpyDtoDAsync", CUdeviceptr, CUdeviceptr, std::size_t, CUstream>(3020),
+        noted<"cuMemcpyDtoHAsync", void*, CUdeviceptr, Size, CUstream>(3020),
+        noted<"cuMemcpyHtoDAsync", CUdeviceptr, const void*, Size, CUstream>(3020),
+        noted<"cuMemcpyDtoDAsync", CUdeviceptr, CUdeviceptr, Size, CUstream>(3020),
         {"cuMemcpyBatchAsync", 13000, address(copy_batch)},
-        noted<"cuMemsetD8Async", CUdeviceptr, unsigned char, std::size_t, CUstream>(3020),
-        {"cuModuleLoadData", 2000, address(module_load)},
+        noted<"cuMemsetD8Async", CUdeviceptr, unsigned char, Size, CUstream>(3020),
+        GIVES("cuModuleLoadData", 2000, (CUmodule* out, const char* image),
+              std::strstr(image, ".visible .entry memsaver_copy(") != nullptr ? "the copy" : "something else", out,
+              0x900U)
         noted<"cuModuleUnload", CUmodule>(2000),
-        {"cuModuleGetFunction", 2000, address(module_function)},
+        GIVES("cuModuleGetFunction", 2000, (CUfunction* out, CUmodule module, const char* name), joined(module, name),
+              out, std::string_view{name} == "memsaver_copy" ? the_copy : another)
         noted<"cuFuncLoad", CUfunction>(12040),
         {"cuLaunchKernel", 4000, address(launch_kernel)},
         noted<"cuStreamBeginCapture", CUstream, int>(10010),
         {"cuStreamEndCapture", 10000, address(end_capture)},
         noted<"cuGraphDestroy", CUgraph>(10000),
-        {"cuGraphInstantiateWithFlags", 11040, address(graph_instantiate)},
-        {"cuGraphExecUpdate", 12000, address(graph_exec_update)},
+        GIVES("cuGraphInstantiateWithFlags", 11040, (CUgraphExec* out, CUgraph graph, Flags flags),
+              joined(graph, std::to_string(flags)), out, 0x400U)
+        NOTES("cuGraphExecUpdate", 12000, (CUgraphExec graph, CUgraph recorded, void*), joined(graph, recorded))
         noted<"cuGraphLaunch", CUgraphExec, CUstream>(10000),
         noted<"cuGraphExecDestroy", CUgraphExec>(10000),
+        // clang-format on
     };
+#undef NOTES
+#undef GIVES
     for (const Entry& entry : entries) {
-        if (std::strcmp(entry.name, name) == 0) return &entry;
+        if (std::strcmp(entry.name, wanted) == 0) return &entry;
     }
     return nullptr;
 }

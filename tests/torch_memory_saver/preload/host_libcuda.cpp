@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 // These macros would rename the definitions here.
@@ -32,6 +33,7 @@ const HostDriver& machine_of(int device) {
 char contexts[device_count];
 thread_local std::vector<CUcontext> current;
 
+CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(&contexts[device]); }
 int current_device() {
     return current.empty() ? 0 : static_cast<int>(reinterpret_cast<char*>(current.back()) - contexts);
 }
@@ -50,43 +52,28 @@ CUresult result(const Status& status) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-StreamRef stream_of(CUstream stream) { return StreamRef{reinterpret_cast<HostStream*>(stream)}; }
-EventRef event_of(CUevent event) { return EventRef{reinterpret_cast<HostEvent*>(event)}; }
+StreamRef of(CUstream stream) { return StreamRef{reinterpret_cast<HostStream*>(stream)}; }
+EventRef of(CUevent event) { return EventRef{reinterpret_cast<HostEvent*>(event)}; }
 
-CUresult ctx_record_event(CUcontext, CUevent event) { return result(machine().record_device(event_of(event))); }
+/// What a call of the machine returns in a reference: goes to the program's variable once it has been made.
+template <class T, class To>
+struct Into {
+    ~Into() {
+        if constexpr (std::is_pointer_v<To>)
+            *to = static_cast<To>(value.native());
+        else if constexpr (std::is_same_v<T, PageHandle>)
+            *to = value.value;
+        else
+            *to = static_cast<To>(value);
+    }
+    operator T&() { return value; } // NOLINT(google-explicit-constructor)
 
-CUresult granularity(std::size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
-    return result(machine().granularity(*bytes));
-}
-CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr, unsigned long long) {
-    Address address = 0;
-    const Status status = machine().reserve(bytes, alignment, address);
-    *out = address;
-    return result(status);
-}
-CUresult unreserve(CUdeviceptr at, std::size_t bytes) { return result(machine().unreserve(at, bytes)); }
-CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUmemAllocationProp*, unsigned long long) {
-    PageHandle handle;
-    const Status status = machine().create(bytes, handle);
-    *out = handle.value;
-    return result(status);
-}
-CUresult release(CUmemGenericAllocationHandle handle) { return result(machine().release({handle})); }
-CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
-    return result(machine().map(at, bytes, {handle}));
-}
-CUresult unmap(CUdeviceptr at, std::size_t bytes) { return result(machine().unmap(at, bytes)); }
-CUresult host_register(void* pages, std::size_t bytes, unsigned) { return result(machine().pin_host(pages, bytes)); }
-
-CUresult stream_destroy(CUstream stream) { return result(machine().close_stream(stream_of(stream))); }
-CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return result(machine().copy_to_host(host, from, bytes, stream_of(stream)));
-}
-CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
-    return result(machine().copy_to_device(to, host, bytes, stream_of(stream)));
-}
-CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
-    return result(machine().fill(to, byte, bytes, stream_of(stream)));
+    To* to;
+    T value{};
+};
+template <class T, class To>
+Into<T, To> into(To* program) {
+    return Into<T, To>{program};
 }
 
 std::atomic<unsigned long> plain_calls{0};
@@ -101,15 +88,17 @@ HOST_EXPORTED CUresult cuDriverGetVersion(int* told) { return *told = 13000, CUD
 HOST_EXPORTED CUresult cuCtxGetDevice(CUdevice* device) { return *device = current_device(), CUDA_SUCCESS; }
 HOST_EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
     ++plain_calls;
-    Address address = 0;
-    const Status status = machine().allocate_plain(bytes, address);
-    *out = address;
-    return result(status);
+    return result(machine().allocate_plain(bytes, into<Address>(out)));
 }
 HOST_EXPORTED CUresult cuMemFree_v2(CUdeviceptr at) { return result(machine().free_plain(at)); }
 HOST_EXPORTED CUresult cuMemFreeAsync(CUdeviceptr at, CUstream) { return result(machine().free_plain(at)); }
 
 namespace {
+
+struct Entry {
+    const char* name;
+    void* function;
+};
 
 template <class F>
 void* address(F* function) {
@@ -117,118 +106,87 @@ void* address(F* function) {
 }
 
 void* find(const char* name) {
-    struct Entry {
-        const char* name;
-        void* function;
-    };
+    using Ptr = CUdeviceptr;
+    using Pages = CUmemGenericAllocationHandle;
+    using Props = const CUmemAllocationProp*;
+    using Flags = unsigned long long;
+    using Size = std::size_t;
+// An entry point that makes a call of the machine, and one that has an effect here.
+#define MAKES(name, parameters, call) {name, address(+[] parameters { return result(machine().call); })},
+#define DOES(name, parameters, ...) {name, address(+[] parameters { return __VA_ARGS__, CUDA_SUCCESS; })},
     static const Entry entries[] = {
-        {"cuInit", address(+[](unsigned) { return CUDA_SUCCESS; })},
-        {"cuGetErrorName", address(+[](CUresult error, const char** text) {
-             *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
-             return CUDA_SUCCESS;
-         })},
-        {"cuDeviceGetCount", address(+[](int* count) { return *count = device_count, CUDA_SUCCESS; })},
-        {"cuDeviceGet", address(+[](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; })},
-        {"cuDeviceGetName", address(+[](char* text, int bytes, CUdevice) {
-             std::snprintf(text, static_cast<std::size_t>(bytes), "host memory");
-             return CUDA_SUCCESS;
-         })},
-        {"cuDeviceGetAttribute", address(+[](int* value, CUdevice_attribute attribute, CUdevice) {
-             constexpr int host_numa_id = 134;
-             *value = static_cast<int>(attribute) == host_numa_id ? -1 : 1;
-             return CUDA_SUCCESS;
-         })},
-        {"cuDeviceCanAccessPeer", address(+[](int* can, CUdevice, CUdevice) { return *can = 1, CUDA_SUCCESS; })},
-        {"cuDevicePrimaryCtxRetain", address(+[](CUcontext* out, CUdevice device) {
-             *out = reinterpret_cast<CUcontext>(&contexts[device]);
-             return CUDA_SUCCESS;
-         })},
-        {"cuDevicePrimaryCtxRelease", address(+[](CUdevice) { return CUDA_SUCCESS; })},
-        {"cuCtxGetCurrent", address(+[](CUcontext* out) {
-             *out = current.empty() ? nullptr : current.back();
-             return CUDA_SUCCESS;
-         })},
-        {"cuCtxPushCurrent", address(+[](CUcontext pushed) { return current.push_back(pushed), CUDA_SUCCESS; })},
-        {"cuCtxPopCurrent", address(+[](CUcontext* popped) {
-             *popped = current.back();
-             current.pop_back();
-             return CUDA_SUCCESS;
-         })},
-        {"cuCtxSynchronize", address(+[]() { return result(machine().drain()); })},
+        // clang-format off
+        DOES("cuInit", (unsigned), void())
+        DOES("cuGetErrorName", (CUresult error, const char** text),
+             *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE")
+        DOES("cuDeviceGetCount", (int* count), *count = device_count)
+        DOES("cuDeviceGet", (CUdevice* device, int ordinal), *device = ordinal)
+        DOES("cuDeviceGetName", (char* text, int bytes, CUdevice),
+             std::snprintf(text, static_cast<Size>(bytes), "host memory"))
+        DOES("cuDeviceGetAttribute", (int* value, int attribute, CUdevice), *value = attribute == 134 ? -1 : 1) // NUMA
+        DOES("cuDeviceCanAccessPeer", (int* can, CUdevice, CUdevice), *can = 1)
+        DOES("cuDevicePrimaryCtxRetain", (CUcontext* out, CUdevice device), *out = context_of(device))
+        DOES("cuDevicePrimaryCtxRelease", (CUdevice), void())
+        DOES("cuCtxGetCurrent", (CUcontext* out), *out = current.empty() ? nullptr : current.back())
+        DOES("cuCtxPushCurrent", (CUcontext pushed), current.push_back(pushed))
+        DOES("cuCtxPopCurrent", (CUcontext* popped), *popped = current.back(), current.pop_back())
         {"cuCtxGetDevice", address(cuCtxGetDevice)},
-        {"cuCtxRecordEvent", address(ctx_record_event)},
-        {"cuThreadExchangeStreamCaptureMode", address(+[](CUstreamCaptureMode*) { return CUDA_SUCCESS; })},
-        {"cuMemGetAllocationGranularity", address(granularity)},
-        {"cuMemGetInfo", address(+[](std::size_t* free_bytes, std::size_t* total_bytes) {
+        DOES("cuStreamGetCtx", (CUstream, CUcontext* out), *out = context_of(current_device()))
+        DOES("cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode*), void())
+        MAKES("cuCtxSynchronize", (), drain())
+        MAKES("cuCtxRecordEvent", (CUcontext, CUevent event), record_device(of(event)))
+        MAKES("cuMemGetAllocationGranularity", (Size* bytes, Props, int), granularity(*bytes))
+        {"cuMemGetInfo", address(+[](Size* free_bytes, Size* total_bytes) {
              DeviceMemory memory;
              const Status status = machine().memory(memory);
              *free_bytes = memory.free_bytes;
              *total_bytes = memory.total_bytes;
              return result(status);
          })},
-        {"cuMemAddressReserve", address(reserve)},
-        {"cuMemAddressFree", address(unreserve)},
-        {"cuMemCreate", address(create)},
-        {"cuMemRelease", address(release)},
-        {"cuMemMap", address(map)},
-        {"cuMemUnmap", address(unmap)},
-        {"cuMemSetAccess", address(+[](CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
-             return result(machine().allow_access(at, bytes));
-         })},
+        MAKES("cuMemAddressReserve", (Ptr* out, Size bytes, Size alignment, Ptr, Flags),
+              reserve(bytes, alignment, into<Address>(out)))
+        MAKES("cuMemAddressFree", (Ptr at, Size bytes), unreserve(at, bytes))
+        MAKES("cuMemCreate", (Pages* out, Size bytes, Props, Flags), create(bytes, into<PageHandle>(out)))
+        MAKES("cuMemRelease", (Pages handle), release({handle}))
+        MAKES("cuMemMap", (Ptr at, Size bytes, Size, Pages handle, Flags), map(at, bytes, {handle}))
+        MAKES("cuMemUnmap", (Ptr at, Size bytes), unmap(at, bytes))
+        MAKES("cuMemSetAccess", (Ptr at, Size bytes, const CUmemAccessDesc*, Size), allow_access(at, bytes))
         {"cuMemAlloc", address(cuMemAlloc_v2)},
         {"cuMemFree", address(cuMemFree_v2)},
         {"cuMemFreeAsync", address(cuMemFreeAsync)},
-        {"cuMemHostRegister", address(host_register)},
-        {"cuMemHostUnregister", address(+[](void* pages) { return result(machine().unpin_host(pages)); })},
-        {"cuStreamCreate", address(+[](CUstream* out, unsigned) {
-             StreamRef stream;
-             const Status status = machine().open_stream(stream);
-             *out = static_cast<CUstream>(stream.native());
-             return result(status);
-         })},
-        {"cuStreamDestroy", address(stream_destroy)},
-        {"cuStreamGetCtx", address(+[](CUstream, CUcontext* out) {
-             *out = reinterpret_cast<CUcontext>(&contexts[current_device()]);
-             return CUDA_SUCCESS;
-         })},
-        {"cuStreamWaitEvent", address(+[](CUstream stream, CUevent event, unsigned) {
-             return result(machine().follow(stream_of(stream), event_of(event)));
-         })},
-        {"cuStreamIsCapturing", address(+[](CUstream stream, CUstreamCaptureStatus* status) {
-             bool yes = false;
-             const Status asked = machine().capturing(stream_of(stream), yes);
-             *status = yes ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-             return result(asked);
-         })},
-        {"cuEventCreate", address(+[](CUevent* out, unsigned) {
-             EventRef event;
-             const Status status = machine().open_event({}, event);
-             *out = static_cast<CUevent>(event.native());
-             return result(status);
-         })},
-        {"cuEventDestroy", address(+[](CUevent event) { return result(machine().close_event(event_of(event))); })},
-        {"cuEventRecord", address(+[](CUevent event, CUstream stream) {
-             return result(machine().record(event_of(event), stream_of(stream)));
-         })},
+        MAKES("cuMemHostRegister", (void* pages, Size bytes, unsigned), pin_host(pages, bytes))
+        MAKES("cuMemHostUnregister", (void* pages), unpin_host(pages))
+        MAKES("cuStreamCreate", (CUstream* out, unsigned), open_stream(into<StreamRef>(out)))
+        MAKES("cuStreamDestroy", (CUstream stream), close_stream(of(stream)))
+        MAKES("cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned), follow(of(stream), of(event)))
+        MAKES("cuStreamIsCapturing", (CUstream stream, int* active), capturing(of(stream), into<bool>(active)))
+        MAKES("cuEventCreate", (CUevent* out, unsigned), open_event({}, into<EventRef>(out)))
+        MAKES("cuEventDestroy", (CUevent event), close_event(of(event)))
+        MAKES("cuEventRecord", (CUevent event, CUstream stream), record(of(event), of(stream)))
         {"cuEventQuery", address(+[](CUevent event) {
              bool passed = false;
-             const Status status = machine().query(event_of(event), passed);
+             const Status status = machine().query(of(event), passed);
              return status.ok() && !passed ? CUDA_ERROR_NOT_READY : result(status);
          })},
-        {"cuEventSynchronize", address(+[](CUevent event) { return result(machine().wait(event_of(event))); })},
-        {"cuMemcpyDtoHAsync", address(copy_to_host)},
-        {"cuMemcpyHtoDAsync", address(copy_to_device)},
-        {"cuMemcpyDtoDAsync", address(+[](CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-             return result(machine().copy_peer(to, from, bytes, stream_of(stream)));
-         })},
-        {"cuMemsetD8Async", address(fill)},
+        MAKES("cuEventSynchronize", (CUevent event), wait(of(event)))
+        MAKES("cuMemcpyDtoHAsync", (void* host, Ptr from, Size bytes, CUstream stream),
+              copy_to_host(host, from, bytes, of(stream)))
+        MAKES("cuMemcpyHtoDAsync", (Ptr to, const void* host, Size bytes, CUstream stream),
+              copy_to_device(to, host, bytes, of(stream)))
+        MAKES("cuMemcpyDtoDAsync", (Ptr to, Ptr from, Size bytes, CUstream stream),
+              copy_peer(to, from, bytes, of(stream)))
+        MAKES("cuMemsetD8Async", (Ptr to, unsigned char byte, Size bytes, CUstream stream),
+              fill(to, byte, bytes, of(stream)))
+        // clang-format on
     };
+#undef MAKES
+#undef DOES
     for (const Entry& entry : entries) {
         if (std::strcmp(entry.name, name) == 0) return entry.function;
     }
     const std::string unused = // graphs, pools, modules, and pages for other processes
-        " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuStreamWaitValue32 "
-        "cuMemHostGetDevicePointer cuModuleLoadData cuModuleUnload cuModuleGetFunction cuLaunchKernel "
+        " cuMemExportToShareableHandle cuMemImportFromShareableHandle "
+        "cuModuleLoadData cuModuleUnload cuModuleGetFunction cuLaunchKernel "
         "cuStreamBeginCapture cuStreamEndCapture cuGraphDestroy cuGraphInstantiateWithFlags cuGraphLaunch "
         "cuGraphExecDestroy cuGraphExecUpdate cuDeviceGetDefaultMemPool cuDeviceGetGraphMemAttribute "
         "cuDeviceGraphMemTrim cuMemPoolGetAttribute cuMemPoolTrimTo ";
