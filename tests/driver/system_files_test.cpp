@@ -68,25 +68,6 @@ bool with_mount(const char* type, const char* options, const Body& body) {
     return mounted;
 }
 
-/// A limit on the size of files, without its signal.
-struct FileSizeLimit {
-    explicit FileSizeLimit(std::size_t bytes) {
-        handler_ = std::signal(SIGXFSZ, SIG_IGN);
-        REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-        rlimit limit = before_;
-        limit.rlim_cur = bytes;
-        REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    }
-    ~FileSizeLimit() {
-        (void)::setrlimit(RLIMIT_FSIZE, &before_);
-        (void)std::signal(SIGXFSZ, handler_);
-    }
-
-private:
-    rlimit before_ = {};
-    void (*handler_)(int) = nullptr;
-};
-
 /// Opens a file in a directory, and checks that it is private there.
 FileRef open_privately(const std::string& directory) {
     const FileRef file = open_in(directory);
@@ -228,12 +209,14 @@ TEST_CASE("a file that may not grow is an error, also in the middle of a write")
     const Directory directory;
     const FileRef file = open_in(directory.name);
     const Bytes bytes{4 * block};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     {
-        const FileSizeLimit limit{2 * block};
+        const process_test::Limit limit{RLIMIT_FSIZE, 2 * block};
         CHECK(SystemFiles::write_file(file, bytes.data, 4 * block, 0).code == EFBIG);
         CHECK(SystemFiles::allocate_file(file, 0, 4 * block).code == EFBIG);
         CHECK(SystemFiles::write_file(file, bytes.data, 2 * block, 0).ok());
     }
+    (void)std::signal(SIGXFSZ, handler);
     CHECK(SystemFiles::write_file(file, bytes.data, 4 * block, 0).ok());
     CHECK(SystemFiles::close_file(file).ok());
 }

@@ -4,7 +4,6 @@
 #include "memsaver/host/page_source.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/share/message.hpp"
-#include "process/process_support.hpp"
 #include "support/machines.hpp"
 
 namespace host_shared_pages_test {

@@ -1,5 +1,4 @@
 // Processes that end during operations leave nothing behind and print nothing.
-#include "process/process_support.hpp"
 #include "support/machines.hpp"
 
 namespace process_end_test {

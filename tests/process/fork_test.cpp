@@ -1,5 +1,4 @@
 // A forked child cannot use its parent's saver: calls fail with an error and do not affect the parent.
-#include "process/process_support.hpp"
 #include "support/every_call.hpp"
 #include "support/machines.hpp"
 #include "support/sampling.hpp"

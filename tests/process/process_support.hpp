@@ -1,4 +1,5 @@
 // A child process that runs one function, its exit status, and a check that calls on its parent's saver are refused.
+// Limits of a process.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -114,20 +115,35 @@ struct Ready : Child {
     wait_to_be_killed();
 }
 
-/// Another limit of this process (ulimit) for as long as it lives.
+/// Returns whether `body` returns true in a child before a deadline. The caller must have no other thread that could
+/// hold a lock that the child needs.
+template <class F>
+bool within_seconds(unsigned seconds, F body) {
+    Child child{[&] {
+        (void)::alarm(seconds);
+        return body() ? 0 : 1;
+    }};
+    return child.wait() == 0;
+}
+
+/// Sets a limit of this process (ulimit). Returns what it was.
+inline std::size_t set_limit(decltype(RLIMIT_AS) which, std::size_t most) {
+    rlimit limit{};
+    (void)::getrlimit(which, &limit);
+    const std::size_t before = std::exchange(limit.rlim_cur, most);
+    (void)::setrlimit(which, &limit);
+    return before;
+}
+
+/// Another limit for as long as it lives.
 struct Limit {
-    Limit(decltype(RLIMIT_AS) what, std::size_t most) : what_{what} {
-        (void)::getrlimit(what, &before_);
-        rlimit changed = before_;
-        changed.rlim_cur = most;
-        (void)::setrlimit(what, &changed);
-    }
+    Limit(decltype(RLIMIT_AS) which, std::size_t most) : which_{which}, before_{set_limit(which, most)} {}
     Limit(const Limit&) = delete;
-    ~Limit() { (void)::setrlimit(what_, &before_); }
+    ~Limit() { (void)set_limit(which_, before_); }
 
 private:
-    decltype(RLIMIT_AS) what_;
-    rlimit before_{};
+    decltype(RLIMIT_AS) which_;
+    std::size_t before_;
 };
 
 /// Returns whether `use` is refused as a child's use of its parent's saver.

@@ -5,9 +5,9 @@
 
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "process/process_support.hpp"
 #include "support/bytes.hpp"
 #include "support/chosen_machine.hpp"
-#include "support/deadline.hpp"
 #include "support/folder.hpp"
 #include "support/held_stream.hpp"
 #include "support/host_inside.hpp"
@@ -70,6 +70,7 @@
 namespace test {
 using namespace std::chrono_literals;
 using MachineDriver = FaultyDriver<AnyDriver>;
+using process_test::within_seconds;
 
 /// A well-behaved machine of 512 MiB.
 inline constexpr MachineKind host_machine = MachineKind::host;

@@ -1,13 +1,10 @@
 // How the libraries behave in processes that fork and cancel threads. One that hangs or crashes ends by a signal.
 #pragma once
 
+#include "../../process/process_support.hpp"
 #include "loaded.hpp"
 
-#include <doctest/doctest.h>
-
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -29,19 +26,6 @@ struct Allocating {
     }
 };
 
-/// Returns whether `act` ends with true, in a forked child and within a minute.
-template <class Act>
-bool in_child(const Act& act) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        (void)::alarm(60);
-        (void)::close(STDERR_FILENO); // failures are expected
-        ::_exit(act() ? 0 : 1);
-    }
-    int status = -1;
-    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 /// A child, such as a data loader's worker, destroys tensors of its parent: they stay the parent's.
 inline void check_forks(const Allocating& how) {
     how.tms.enter("parent");
@@ -58,7 +42,7 @@ inline void check_forks(const Allocating& how) {
         }};
     }
     for (int i = 0; i < 50; ++i) {
-        CHECK(in_child([&] {
+        CHECK(process_test::within_seconds(60, [&] {
             how.free(block);
             how.tms.enter("a tag that the parent does not have");
             how.tms.enter("parent");
