@@ -1,7 +1,7 @@
 // Pages that go from member to member without the driver: which, as what, and when one of them is killed on the way.
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace share_handover_test {
 using namespace test;
@@ -34,23 +34,17 @@ struct Watched final : DeviceAround {
 struct Party {
     Party(const Place& place, const char* name, bool trusted = true, std::chrono::milliseconds linger = {})
         : device{std::make_shared<Watched>(place.device())},
-          share{AnyDriver{device},
-                {.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s, .folder = place.folder}},
-          saver{share.driver()}, lending{share.lend(saver)} {}
-
-    void* fill(const char* tag, std::size_t bytes, int value) {
-        void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
-        std::memset(block, value, bytes);
-        return block;
-    }
+          share{place.join({.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s},
+                           AnyDriver{device})} {}
+    /// A block in a tag that keeps nothing.
     void* bare(const char* tag, std::size_t bytes) {
         return saver.arena(tag, Discard{}, ArenaOptions{.evictable = true}).allocate(bytes);
     }
 
     std::shared_ptr<Watched> device;
     Share share;
-    MemorySaver<> saver;
-    Lending lending;
+    MemorySaver<> saver{share.driver()};
+    Lending lending{share.lend(saver)};
 };
 
 void go(const Place& place) { std::ofstream{place.folder + "/go"} << '!'; }
@@ -60,100 +54,88 @@ void wait_for_go(const Place& place) {
 
 constexpr std::size_t big = 40 * page; // two do not fit
 
-TEST_CASE("share hand-over: pages go to and fro without being released, those of strangers cleared") {
-    for (const bool trusted : {true, false}) {
-        const Place place;
-        {
-            Party a{place, "a"};
-            Party b{place, "b", trusted};
-            auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
-            std::memset(in_a, 7, big);
-            auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
-            CHECK(b.device->created == 0);
-            CHECK(b.device->imported == 1);
-            CHECK(all_are(in_b, trusted ? 7 : 0, big));
-            const int reserved = a.device->reserved + b.device->reserved;
-            for (int round = 0; round < 4; ++round) { // pages that came from elsewhere are passed on too
-                std::memset(in_b, 8, big);
-                a.saver.resume("weights");
-                CHECK(all_are(in_a, trusted ? 8 : 0, big));
-                b.saver.resume("weights");
-            }
-            CHECK(a.device->reserved + b.device->reserved == reserved); // cleared where they are
-            CHECK(a.device->created == 1);
-            CHECK(b.device->created == 0);
-            CHECK(b.device->imported == 5);
-            CHECK(soon([&] { return held_by_all(a.share) == big; }));
-            CHECK(free_bytes(place) == 24 * page);
-        }
-        CHECK(free_bytes(place) == 64 * page);
-    }
-}
-
-TEST_CASE("share hand-over: what its owner pauses goes to who waits for it") {
-    for (const bool lends : {false, true}) {
-        const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages go to and fro without being released, those of strangers cleared") {
+    const bool trusted = either("trusted", "strangers");
+    {
         Party a{place, "a"};
-        Party b{place, "b"};
-        if (!lends) a.lending = {};
-        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
-        b.saver.pause();
-        auto* const in_a = static_cast<unsigned char*>(a.saver.arena("own").allocate(big)); // not evictable
+        Party b{place, "b", trusted};
+        auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
         std::memset(in_a, 7, big);
-        std::thread waiting{[&] { b.saver.resume("weights", {.room_within = 30s}); }};
-        std::this_thread::sleep_for(50ms); // asked for its pages, and asked again
-        a.saver.pause("own");
-        waiting.join();
+        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+        CHECK(b.device->created == 0);
         CHECK(b.device->imported == 1);
-        CHECK(all_are(in_b, 7, big));
+        CHECK(all_are(in_b, trusted ? 7 : 0, big));
+        const int reserved = a.device->reserved + b.device->reserved;
+        for (int round = 0; round < 4; ++round) { // pages that came from elsewhere are passed on too
+            std::memset(in_b, 8, big);
+            a.saver.resume("weights");
+            CHECK(all_are(in_a, trusted ? 8 : 0, big));
+            b.saver.resume("weights");
+        }
+        CHECK(a.device->reserved + b.device->reserved == reserved); // cleared where they are
+        CHECK(a.device->created == 1);
+        CHECK(b.device->created == 0);
+        CHECK(b.device->imported == 5);
+        CHECK(soon([&] { return held_by_all(a.share) == big; }));
+        CHECK(free_bytes(place) == 24 * page);
     }
+    CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("share hand-over: two that take turns pass pages that linger") {
-    for (const bool trusted : {true, false}) {
-        CAPTURE(trusted);
-        const Place place;
-        Party a{place, "a", true, 1h};
-        Party b{place, "b", trusted, 1h};
-        auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
-        a.saver.pause();
-        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
-        CHECK(b.device->created == (trusted ? 0 : 1)); // as they were left: not for a stranger
-        for (int round = 0; round < 3; ++round) {
-            std::memset(in_b, 8, big);
-            b.saver.pause();
-            CHECK(free_bytes(place) == 64 * page - big);
-            a.saver.resume();
-            CHECK(all_are(in_a, trusted ? 8 : 0, big));
-            std::memset(in_a, 9, big);
-            a.saver.pause();
-            b.saver.resume();
-            if (trusted) CHECK(all_are(in_b, 9, big));
-        }
-        CHECK(a.device->created == 1);
-        CHECK(a.device->imported == 3);
-        CHECK(b.device->created == (trusted ? 0 : 4));
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: what its owner pauses goes to who waits for it") {
+    Party a{place, "a"};
+    Party b{place, "b"};
+    if (either("lends nothing", "lends")) a.lending = {};
+    auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+    b.saver.pause();
+    auto* const in_a = static_cast<unsigned char*>(a.saver.arena("own").allocate(big)); // not evictable
+    std::memset(in_a, 7, big);
+    std::thread waiting{[&] { b.saver.resume("weights", {.room_within = 30s}); }};
+    std::this_thread::sleep_for(50ms); // asked for its pages, and asked again
+    a.saver.pause("own");
+    waiting.join();
+    CHECK(b.device->imported == 1);
+    CHECK(all_are(in_b, 7, big));
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: two that take turns pass pages that linger") {
+    const bool trusted = either("trusted", "strangers");
+    Party a{place, "a", true, 1h};
+    Party b{place, "b", trusted, 1h};
+    auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
+    a.saver.pause();
+    auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+    CHECK(b.device->created == (trusted ? 0 : 1)); // as they were left: not for a stranger
+    for (int round = 0; round < 3; ++round) {
+        std::memset(in_b, 8, big);
         b.saver.pause();
-        (void)a.bare("of another size", 64 * page - big / 2); // they are not in the way
-        CHECK(free_bytes(place) == big / 2);
-        a.saver.drop("of another size");
-        CHECK(free_bytes(place) == big / 2); // lingers
-        Address plain = 0;
-        CHECK(a.share.driver().allocate_plain(64 * page - big / 2, plain).ok());
-        CHECK(free_bytes(place) == big / 2);
-        CHECK(a.share.driver().free_plain(plain).ok());
+        CHECK(free_bytes(place) == 64 * page - big);
+        a.saver.resume();
+        CHECK(all_are(in_a, trusted ? 8 : 0, big));
+        std::memset(in_a, 9, big);
+        a.saver.pause();
+        b.saver.resume();
+        if (trusted) CHECK(all_are(in_b, 9, big));
     }
+    CHECK(a.device->created == 1);
+    CHECK(a.device->imported == 3);
+    CHECK(b.device->created == (trusted ? 0 : 4));
+    b.saver.pause();
+    (void)a.bare("of another size", 64 * page - big / 2); // they are not in the way
+    CHECK(free_bytes(place) == big / 2);
+    a.saver.drop("of another size");
+    CHECK(free_bytes(place) == big / 2); // lingers
+    Address plain = 0;
+    CHECK(a.share.driver().allocate_plain(64 * page - big / 2, plain).ok());
+    CHECK(free_bytes(place) == big / 2);
+    CHECK(a.share.driver().free_plain(plain).ok());
 }
 
 TEST_CASE("share hand-over: pages that linger, and those that were passed and are not used yet, are free memory") {
     const Place place;
     Party a{place, "a", true, 1h};
     Party b{place, "b"};
-    const auto free = [](const Party& party) {
-        DeviceMemory memory;
-        REQUIRE(party.share.driver().memory(memory).ok());
-        return memory.free_bytes;
-    };
+    const auto free = [](const Party& party) { return memory_of(party.share.driver()).free_bytes; };
     (void)b.bare("weights", big);
     (void)b.saver.pause();
     (void)b.bare("idle", 10 * page);
@@ -361,7 +343,7 @@ void killed_at_each_call(const char* name, const char* others, const Inside& ins
                 stay('h');
             }};
             if (leads) first.emplace(place, others, at % 2 == 0);
-            void* const block = first->fill("weights", big, 3);
+            void* const block = fill(first->saver, "weights", big, 3);
             killed = outside(*first, child, place);
             CHECK(all_are(block, 3, big));
             first.reset();
@@ -418,8 +400,8 @@ TEST_CASE("share hand-over: a leader that is killed while pages pass through it 
         {
             Party a{place, "a"};
             Party b{place, "b", at % 2 == 0};
-            void* const in_b = b.fill("weights", big, 2);
-            void* const in_a = a.fill("weights", big, 1);
+            void* const in_b = fill(b.saver, "weights", big, 2);
+            void* const in_a = fill(a.saver, "weights", big, 1);
             go(place);
             REQUIRE(leader.next() == 'h');
             for (int round = 0; round < 5; ++round) {

@@ -261,9 +261,7 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a keeper survives noise, and keeps w
     {
         const detail::ShareFolder folder{"", place.folder};
         detail::Keeper keeper{folder, 200ms, true};
-        auto made = std::make_shared<detail::Publication>();
-        std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
-        made->facts.id = 5;
+        const auto made = publication_of("model", 5);
         made->descriptors.push_back(owned(::memfd_create("manifest", MFD_CLOEXEC)));
         made->facts.descriptors = 1;
         keeper.keep(made);

@@ -31,6 +31,11 @@ struct Engine {
     std::uint64_t publish(std::string version = {}) {
         return share.publish("model", saver, "weights", options(std::move(version)));
     }
+    /// Writes what a byte of "second" is.
+    [[nodiscard]] bool may_write(void* at) const {
+        const char two = 2;
+        return share.driver().copy_to_device(detail::as_address(at), &two, 1, {}).ok();
+    }
 
     Share share;
     MemorySaver<> saver;
@@ -51,9 +56,10 @@ struct Reader {
     MemorySaver<> saver;
 };
 
+/// Whether its bytes are those that an engine publishes.
 bool right(const Attached& model) {
-    return all_are(model.at("first").data, 1, 3 * page) && all_are(model.at("second").data, 2, page + 300) &&
-           all_are(model.at("scales").data, 3, 1000);
+    return succeeds<PublicationDamaged>([&] { model.verify(); }) && all_are(model.at("first").data, 1, 3 * page) &&
+           all_are(model.at("second").data, 2, page + 300) && all_are(model.at("scales").data, 3, 1000);
 }
 
 /// Counts the host's memory that is taken for transfers, and does something at the next import of pages or copy.
@@ -174,7 +180,6 @@ TEST_CASE("publish: a model outlives its publisher as long as any process has it
         Reader reader{place};
         const Attached model = reader.attach();
         CHECK(right(model));
-        model.verify();
         second.kill_now();
         CHECK(right(model));
     }
@@ -210,8 +215,7 @@ TEST_CASE_FIXTURE(WithModel, "publish: a reader's pause takes its mapping away, 
         CHECK(all_are(model.at("scales").data, 7, 1000));
         model.verify();
     }
-    for (const ArenaUsage& row : reader.saver.usage())
-        if (row.tag == model.tag()) CHECK(row.policy == "published");
+    CHECK(row_of(reader.saver, model.tag()).policy == "published");
     reader.saver.set_margin(64 * page); // shared pages take no memory
     (void)reader.saver.pause(model.tag());
     (void)reader.saver.resume(model.tag());
@@ -293,8 +297,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: versions stand side by side") {
 }
 
 TEST_CASE_FIXTURE(WithEngine, "publish: the version that was published last is attached, whatever the clock says") {
-    auto made = std::make_shared<detail::Publication>();
-    std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
+    const auto made = publication_of("model");
     made->facts.version[0] = '1';
     made->facts.made = std::numeric_limits<std::int64_t>::max() - 1; // in the year 2262
     asking.keep(made);
@@ -456,20 +459,15 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only") {
         auto* const first = static_cast<char*>(engine.saver.arena("more", HostBackup{}).allocate(page));
         (void)engine.share.publish("more", engine.saver, "more",
                                    {.names = {{"w", first, page}, {"none", first + 256, 0, PublishAccess::copied}}});
-        const char nine = 9;
-        CHECK_FALSE(engine.share.driver().copy_to_device(detail::as_address(first), &nine, 1, {}).ok());
+        CHECK_FALSE(engine.may_write(first));
     }
     SUBCASE("so they are if a range in them was copied for an earlier version") {
         PublishOptions options = engine.options("1");
         options.names[1].access = PublishAccess::copied;
         (void)engine.share.publish("model", engine.saver, "weights", options);
-        const char two = 2;
-        const auto write = [&] {
-            return engine.share.driver().copy_to_device(detail::as_address(engine.second), &two, 1, {}).ok();
-        };
-        CHECK(write());
+        CHECK(engine.may_write(engine.second));
         (void)engine.publish("2");
-        CHECK_FALSE(write());
+        CHECK_FALSE(engine.may_write(engine.second));
     }
 }
 
@@ -509,7 +507,6 @@ TEST_CASE_FIXTURE(WithModel, "publish: the published pages are given to nobody e
         CHECK(right(reader.share.attach("other", reader.saver)));
     }
     CHECK(right(model));
-    model.verify();
 }
 
 TEST_CASE("publish: published pages that their publisher releases are not granted to waiting members") {
@@ -535,7 +532,6 @@ TEST_CASE("publish: published pages that their publisher releases are not grante
     CHECK(all_are(big, 4, 30 * page));
     std::memset(big, 9, 30 * page);
     CHECK(right(model));
-    model.verify();
 }
 
 TEST_CASE_FIXTURE(WithEngine, "publish: free space reads as zero for others") {
@@ -546,14 +542,9 @@ TEST_CASE_FIXTURE(WithEngine, "publish: free space reads as zero for others") {
     Reader reader{place};
     const Attached model = reader.attach();
     const auto* const from = static_cast<const unsigned char*>(model.at("first").data);
-    std::size_t mapped = 0;
-    for (const ArenaUsage& row : reader.saver.usage())
-        if (row.tag == model.tag()) mapped = row.mapped_bytes;
-    const std::size_t shared = mapped - page; // of the copies
-    std::size_t found = 0;
-    for (std::size_t i = 0; i < shared; ++i) found += from[i] == 0x55 ? 1 : 0;
+    const std::size_t shared = row_of(reader.saver, model.tag()).mapped_bytes - page; // of the copies
     CHECK(shared >= 6 * page);
-    CHECK(found == 0);
+    CHECK(std::count(from, from + shared, 0x55) == 0);
 }
 
 TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing") {
@@ -831,7 +822,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will
         const Attached one = reader.attach({.version = "1"});
         CHECK(right(one));
         CHECK(right(reader.attach({.version = "2"})));
-        one.verify();
     }
     CHECK(free_bytes(place) <= 59 * page);
     {
@@ -970,9 +960,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent 
 TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold what it says, is ignored") {
     for (int kind = 0; kind < 8; ++kind) {
         CAPTURE(kind);
-        auto made = std::make_shared<detail::Publication>();
-        std::strncpy(made->facts.name.data(), "noise", made->facts.name.size() - 1);
-        made->facts.id = static_cast<std::uint64_t>(kind) + 1;
+        const auto made = publication_of("noise", static_cast<std::uint64_t>(kind) + 1);
         made->facts.made = kind;
         detail::Manifest manifest;
         const bool sound = kind == 4 || kind == 7; // but its descriptor names no pages
@@ -1027,7 +1015,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: each driver call fails, and the tag is its 
         Reader reader{place};
         const Attached model = reader.attach();
         CHECK(right(model));
-        model.verify();
     };
     for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
         CHECK(sweep(
@@ -1046,9 +1033,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: each driver call fails, and the tag is its 
         const auto rights = [&](Fixture& f, const SweepPoint& point) {
             INFO(point.text());
             if (point.injected != 0 && !point.error) return; // said, not thrown
-            const char two = 2;
-            const auto write = f.engine.share.driver().copy_to_device(detail::as_address(f.engine.second), &two, 1, {});
-            CHECK(write.ok() == (copied && point.error));
+            CHECK(f.engine.may_write(f.engine.second) == (copied && point.error));
         };
         CHECK(sweep(
                   Failure{}, again, [](Fixture& f) { (void)f.engine.publish("2"); }, rights) > 20);
@@ -1069,7 +1054,6 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
             if (row.tag == "model") f.reader.saver.drop("model");
         const Attached model = f.reader.attach();
         CHECK(right(model));
-        model.verify();
     };
     for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
         CHECK(sweep(
@@ -1099,7 +1083,6 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
                       (void)f.reader.saver.pause(f.model.tag());
                       (void)f.reader.saver.resume(f.model.tag());
                       CHECK(right(f.model));
-                      f.model.verify();
                   }) > 3);
     }
 }

@@ -1,6 +1,6 @@
 // Who gets room next and who is asked for it, without sockets, threads or devices.
 #include "memsaver/share/room.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 #include <sys/eventfd.h>
 
@@ -61,6 +61,11 @@ struct Desk {
         now += 1ms;
         room.hear(link, message, now);
         return held_back ? *this : look();
+    }
+    /// Has released as much, which is free now.
+    Desk& give(int link, std::uint64_t bytes) {
+        free += bytes;
+        return say(link, Kind::gave, bytes);
     }
     Desk& tell(int link, const ShareFacts& facts) { return say(link, Kind::facts, 0, 0, 0, facts); }
     /// Has used what it holds since it was asked, and so long ago.
@@ -128,14 +133,10 @@ TEST_CASE_FIXTURE(Taker, "share room: asked first is the lowest priority, then w
     desk.join(7, 10, 0, 10);       // has no more than its floor
     desk.say(4, Kind::took, 0);    // 5 has done nothing since
     CHECK(desk.want(1, 30, 11).heard() == "3 lend 2");
-    desk.free += 2;
-    CHECK(desk.say(3, Kind::gave, 2).heard() == "5 lend 10");
-    desk.free += 4; // gives less than it was asked for
-    CHECK(desk.say(5, Kind::gave, 4).heard() == "4 lend 10");
-    desk.free += 10;
-    CHECK(desk.say(4, Kind::gave, 10).heard() == "2 lend 10");
-    desk.free += 10;
-    CHECK(desk.say(2, Kind::gave, 10).heard() == "1 deny 30"); // nobody has more, and it does not wait
+    CHECK(desk.give(3, 2).heard() == "5 lend 10");
+    CHECK(desk.give(5, 4).heard() == "4 lend 10"); // gives less than it was asked for
+    CHECK(desk.give(4, 10).heard() == "2 lend 10");
+    CHECK(desk.give(2, 10).heard() == "1 deny 30"); // nobody has more, and it does not wait
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a member that has used its memory is asked after those idle for longer") {
@@ -147,10 +148,8 @@ TEST_CASE_FIXTURE(Taker, "share room: a member that has used its memory is asked
     CHECK(desk.recent(2, 5ms).heard() == "3 lend 8");
     CHECK(desk.recent(3, 24h).heard() == "3 lend 8"); // no longer than was known
     CHECK(desk.recent(3, 2ms).heard() == "2 lend 8");
-    desk.free = 4;
-    CHECK(desk.say(2, Kind::gave, 4).heard() == "3 lend 4");
-    desk.free = 8;
-    CHECK(desk.say(3, Kind::gave, 4).heard() == "1 grant 8");
+    CHECK(desk.give(2, 4).heard() == "3 lend 4");
+    CHECK(desk.give(3, 4).heard() == "1 grant 8");
     desk.leave(3);
     CHECK(desk.want(1, 12, 12).heard() == "2 lend 10");
     CHECK(desk.idle == 0); // there is no other one
@@ -219,8 +218,7 @@ TEST_CASE_FIXTURE(Taker, "share room: a lender that does not answer is passed by
     CHECK(desk.heard().empty());
     CHECK(desk.look_next().heard() == "3 lend 8");
     CHECK(desk.leave(3).heard() == "4 lend 8");
-    desk.free = 8;
-    CHECK(desk.say(2, Kind::gave, 8).heard() == "1 grant 8"); // late: welcome all the same, at the next look
+    CHECK(desk.give(2, 8).heard() == "1 grant 8"); // late: welcome all the same, at the next look
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a lender that says that it is giving has more time, but not without end") {
@@ -276,10 +274,8 @@ TEST_CASE("share room: a new leader waits for members to come before it says no"
     CHECK(desk.look_next().heard() == "1 deny 8");
 }
 
-TEST_CASE("share room: messages sent before a request count, whichever connection is read first") {
-    Desk desk;
+TEST_CASE_FIXTURE(Taker, "share room: messages sent before a request count, whichever connection is read first") {
     desk.free = 10;
-    desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
     CHECK(desk.want(2, 6, 21).heard() == "2 grant 6");
     desk.free = 4;
@@ -293,10 +289,9 @@ TEST_CASE("share room: messages sent before a request count, whichever connectio
     CHECK(desk.look().heard() == "2 lend 6");
 }
 
-TEST_CASE("share room: pages that are passed go to who is granted, and the rest is granted as free memory") {
-    Desk desk;
+TEST_CASE_FIXTURE(Taker,
+                  "share room: pages that are passed go to who is granted, and the rest is granted as free memory") {
     desk.free = 2;
-    desk.join(1, 0, 0, 0, false);
     desk.join(2, 20);
     CHECK(desk.want(1, 10, 11).heard() == "2 lend 8");
     desk.pass(2, 4);
@@ -328,10 +323,8 @@ TEST_CASE_FIXTURE(Taker, "share room: passed pages serve who comes first by then
     CHECK(desk.want(4, 4, 41).heard() == "4 deny 4");
 }
 
-TEST_CASE("share room: a want takes the pages that are coming rather than free memory") {
-    Desk desk;
+TEST_CASE_FIXTURE(Taker, "share room: a want takes the pages that are coming rather than free memory") {
     desk.free = 6;
-    desk.join(1, 0, 0, 0, false);
     desk.join(2, 8);
     CHECK(desk.want(1, 8, 11).heard() == "2 lend 2");
     desk.pass(2, 4);
@@ -344,17 +337,14 @@ TEST_CASE("share room: a want takes the pages that are coming rather than free m
     CHECK(desk.want(1, 10, 12).heard() == "1 deny 10"); // 2 has no more
 }
 
-TEST_CASE("share room: pages of which the giver still has a descriptor are not counted, and go to nobody") {
-    for (const bool leaves : {false, true}) {
-        Desk desk;
-        desk.join(1, 0, 0, 0, false);
-        desk.join(2, 8);
-        CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
-        desk.pass(2, 8, false, 0, 10s, false);
-        CHECK(desk.look().heard().empty());
-        leaves ? desk.leave(2) : desk.say(2, Kind::freed, 8);
-        CHECK(desk.heard() == "1 page 8, 1 grant 0");
-    }
+TEST_CASE_FIXTURE(Taker,
+                  "share room: pages of which the giver still has a descriptor are not counted, and go to nobody") {
+    desk.join(2, 8);
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
+    desk.pass(2, 8, false, 0, 10s, false);
+    CHECK(desk.look().heard().empty());
+    test::either("leaves", "lets go") ? desk.leave(2) : desk.say(2, Kind::freed, 8);
+    CHECK(desk.heard() == "1 page 8, 1 grant 0");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: each lender is to pass no more than is lacking still") {

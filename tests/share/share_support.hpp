@@ -4,6 +4,7 @@
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
 #include "process/process_support.hpp"
+#include "support/bytes.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -74,18 +75,18 @@ struct InFolder : OnPlace {
 };
 
 inline bool all_are(const void* block, int value, std::size_t bytes) {
-    const auto* const at = static_cast<const unsigned char*>(block);
-    for (std::size_t i = 0; i < bytes; i += 997)
-        if (at[i] != value) return false;
-    return at[bytes - 1] == value;
+    return test::filled_with(block, bytes, static_cast<unsigned char>(value));
+}
+
+/// A block in a tag that others may have while it is idle.
+inline void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
+    void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
+    std::memset(block, value, bytes);
+    return block;
 }
 
 /// Of the place's device.
-inline std::size_t free_bytes(const Place& place) {
-    DeviceMemory memory;
-    REQUIRE(place.device().memory(memory).ok());
-    return memory.free_bytes;
-}
+inline std::size_t free_bytes(const Place& place) { return test::memory_of(place.device()).free_bytes; }
 
 inline std::size_t held_by_all(const Share& share) {
     std::size_t bytes = 0;
@@ -138,6 +139,14 @@ bool soon(F holds) {
     for (int tries = 0; tries < 4000; ++tries, std::this_thread::sleep_for(5ms))
         if (holds()) return true;
     return false;
+}
+
+/// A publication as a member would make it, of nothing yet.
+inline std::shared_ptr<detail::Publication> publication_of(const char* name, std::uint64_t id = 0) {
+    auto made = std::make_shared<detail::Publication>();
+    std::strncpy(made->facts.name.data(), name, made->facts.name.size() - 1);
+    made->facts.id = id;
+    return made;
 }
 
 /// The next connection to a socket.

@@ -23,13 +23,6 @@ struct OnPair : OnPlace {
     Member b{place, {.name = "two"}};
 };
 
-/// A block in a tag that others may have while it is idle.
-void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
-    void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
-    std::memset(block, value, bytes);
-    return block;
-}
-
 /// Publishes a tag with one block of a page.
 std::uint64_t publish(const Share& share, MemorySaver<>& saver, void* block) {
     return share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
@@ -124,12 +117,7 @@ bool served(MemorySaver<>& saver, const char* tag, std::size_t bytes) {
     return succeeds<OutOfMemory>([&] { (void)saver.arena(tag).allocate(bytes); });
 }
 
-std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
-    std::size_t bytes = 0;
-    for (const ArenaUsage& row : saver.usage())
-        if (row.tag == tag) bytes += row.mapped_bytes;
-    return bytes;
-}
+std::size_t mapped(MemorySaver<>& saver, const char* tag) { return row_of(saver, tag).mapped_bytes; }
 
 TEST_CASE_FIXTURE(OnPair,
                   "share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
@@ -531,8 +519,7 @@ TEST_CASE_FIXTURE(InFolder, "share: strangers on the leader's socket are rejecte
 
 TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to waiting members") {
     Member saver{place, {.name = "survivor"}};
-    void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
-    std::memset(block, 4, 30 * page);
+    void* const block = fill(saver, "weights", 30 * page, 4);
     saver.pause();
     Ready child{[&] {
         Member own{place, {.name = "victim"}};
@@ -798,8 +785,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         const Share holder = place.join({.name = "holder"});
         Member saver{place, {.name = "other", .answer_within = 50ms}};
         PageHandle pages;
-        void* const block = saver.arena("weights", HostBackup{}).allocate(40 * page);
-        std::memset(block, 7, 40 * page);
+        void* const block = fill(saver, "weights", 40 * page, 7);
         saver.pause();
         REQUIRE(holder.driver().create(40 * page, pages).ok());
         std::thread waiting{[&] { CHECK_NOTHROW((void)saver.resume("weights", {.room_within = 60s})); }};

@@ -6,6 +6,7 @@
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
+#include "support/random.hpp"
 
 #include <sys/prctl.h>
 
@@ -36,12 +37,6 @@ struct Place : share_support::Place {
         return share_support::Place::join(std::move(options), device());
     }
 };
-
-std::size_t free_bytes(const AnyDriver& device) {
-    DeviceMemory memory;
-    check(device.memory(memory), "query the memory");
-    return memory.free_bytes;
-}
 
 /// On a GPU, a process that holds what is not the players', for as long as the object lives. It is no child of this
 /// process, which waits for all of its own. This process never uses the GPU: its children could not.
@@ -76,7 +71,7 @@ private:
         try {
             const CudaDriver device{0};
             MemorySaver<> saver{device};
-            const std::size_t free = free_bytes(device);
+            const std::size_t free = memory_of(device).free_bytes;
             const std::size_t others = pages * page + contexts + 3_GiB;
             if (free > others) (void)saver.arena("rest").allocate((free - others) / 1_GiB * 1_GiB);
             char byte = 1;
@@ -97,10 +92,10 @@ using Clock = std::chrono::steady_clock;
 std::int64_t now() { return std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count(); }
 constexpr double in_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-struct Random {
-    explicit Random(std::uint64_t seed) : engine_{seed} {}
+struct Random : test::Random {
+    using test::Random::Random;
     /// Less than `end`.
-    std::uint64_t operator()(std::uint64_t end) { return engine_() % end; }
+    std::uint64_t operator()(std::uint64_t end) { return next() % end; }
     bool one_in(std::uint64_t many) { return (*this)(many) == 0; }
     /// Mostly short.
     std::chrono::microseconds time(std::chrono::microseconds longest) {
@@ -108,9 +103,6 @@ struct Random {
         return std::chrono::microseconds{
             static_cast<std::int64_t>(part * part * part * static_cast<double>(longest.count()))};
     }
-
-private:
-    std::mt19937_64 engine_;
 };
 
 /// What the players and their referee both see: memory that they share.
@@ -633,7 +625,7 @@ private:
 
     /// Of the players' pages, in the round's place.
     std::size_t free_pages() {
-        const auto count = [&] { return std::min(free_bytes(place_->device()) / page, pages); };
+        const auto count = [&] { return std::min(memory_of(place_->device()).free_bytes / page, pages); };
         if (!on_gpu) return count();
         const pid_t counts = start_process([&] { return static_cast<int>(count()); });
         int status = 0;
