@@ -3,7 +3,6 @@
 find_package(Python3 QUIET COMPONENTS Interpreter)
 
 # --- Each header compiles on its own, first in its translation unit
-# ----------------------------------------------------
 set(units)
 set(headers ${MEMSAVER_HEADERS})
 list(FILTER headers INCLUDE REGEX "[.]hpp$")
@@ -73,7 +72,6 @@ if(sources)
 endif()
 
 # --- Code that must not compile, and the message it must fail with
-# -----------------------------------------------------
 set(compile_flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${PROJECT_SOURCE_DIR}/include -DMEMSAVER_COMPILED)
 set(toolkit_flags)
 foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
@@ -105,7 +103,6 @@ foreach(page IN LISTS pages)
 endforeach()
 
 # --- Other compilers for code that includes memsaver: clang, nvcc
-# -------------------------------------------------------
 # The umbrella with all definitions, and the design's programs as users write them.
 set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
 

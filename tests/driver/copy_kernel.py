@@ -15,6 +15,14 @@ import tempfile
 from pathlib import Path
 
 WORD = (1 << 64) - 1
+COMPUTES = {
+    **dict.fromkeys(("mov.u32", "mov.u64", "cvt.u64.u32", "cvta.to.global.u64"), lambda a: a),
+    "add.u64": lambda a, b: (a + b) & WORD,
+    "mul.wide.u32": lambda a, b: a * b,
+    "mad.lo.u64": lambda a, b, c: (a * b + c) & WORD,
+    "shl.b64": lambda a, by: (a << by) & WORD,
+    "setp.ge.u64": lambda a, b: a >= b,
+}
 
 
 def parse(ptx):
@@ -82,23 +90,7 @@ class Thread:
         elif operation == "st.global.u8":
             self.memory[self.address(operands[0], 1)] = registers[operands[1]]
         else:
-            registers[operands[0]] = self.compute(operation, [self.value(each) for each in operands[1:]])
-
-    @staticmethod
-    def compute(operation, values):
-        if operation in ("mov.u32", "mov.u64", "cvt.u64.u32", "cvta.to.global.u64"):
-            return values[0]
-        if operation == "add.u64":
-            return (values[0] + values[1]) & WORD
-        if operation == "mul.wide.u32":
-            return values[0] * values[1]
-        if operation == "mad.lo.u64":
-            return (values[0] * values[1] + values[2]) & WORD
-        if operation == "shl.b64":
-            return (values[0] << values[1]) & WORD
-        if operation == "setp.ge.u64":
-            return values[0] >= values[1]
-        raise ValueError(f"{operation} is not known here")
+            registers[operands[0]] = COMPUTES[operation](*(self.value(each) for each in operands[1:]))
 
 
 def copies_right(code, count, blocks=2, threads=16, size=1 << 14, to=1 << 13, start=1 << 10):

@@ -1,6 +1,6 @@
 // trim_cuda_pools: memory retained by stream-ordered pools and graphs is released after a pause, and before a resume
 // returns.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace interop_cuda_pools_test {
 using namespace test;
@@ -103,23 +103,19 @@ TEST_CASE_FIXTURE(OnTwo, "every device that tags live on is trimmed") {
     CHECK(pools_of(paused, 1)->released_bytes == 6_MiB);
 }
 
-TEST_CASE("a trim that fails does not fail the pause, and is reported") {
-    for (const Call call : {Call::pool_memory, Call::trim_pool}) {
-        const Checked machine{host_machine};
-        Told told;
-        MemorySaver saver{machine.driver, {.events = told.sink()}};
-        (void)saver.arena("tag").allocate(2_MiB);
-        const Hook trim = saver.after_pause(trim_cuda_pools);
-        leave_in(machine.driver, {}, 4_MiB);
-        machine.driver.fail({.call = call});
-        CHECK(saver.pause().released_bytes == 2_MiB);
-        REQUIRE(told.texts().size() == 1);
-        CHECK(contains(told.texts()[0], "memory pool"));
-        (void)saver.resume(); // retried
-        CHECK(host_of(machine.driver).counts().held_bytes == 2_MiB);
-        machine.driver.fail({.call = call});
-        CHECK_THROWS_AS((void)trim_cuda_pools.trim(machine.driver), DriverError);
-    }
+TEST_CASE_FIXTURE(OnTold, "a trim that fails does not fail the pause, and is reported") {
+    const Call call = each_of({Call::pool_memory, Call::trim_pool});
+    (void)saver.arena("tag").allocate(2_MiB);
+    const Hook trim = saver.after_pause(trim_cuda_pools);
+    leave_in(machine.driver, {}, 4_MiB);
+    machine.driver.fail({.call = call});
+    CHECK(saver.pause().released_bytes == 2_MiB);
+    REQUIRE(told.texts().size() == 1);
+    CHECK(contains(told.texts()[0], "memory pool"));
+    (void)saver.resume(); // retried
+    CHECK(host_of(machine.driver).counts().held_bytes == 2_MiB);
+    machine.driver.fail({.call = call});
+    CHECK_THROWS_AS((void)trim_cuda_pools.trim(machine.driver), DriverError);
 }
 
 /// A machine without pools.

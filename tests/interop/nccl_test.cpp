@@ -2,7 +2,7 @@
 // calls, the failure of each, a communicator in error, versions that are too old.
 #include "memsaver/interop/nccl.hpp"
 #include "stub_nccl.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace interop_nccl_test {
 using namespace test;
@@ -304,63 +304,48 @@ private:
     std::string word_;
 };
 
-TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither made again nor forgotten") {
-    for (const char* late : {"window", "unwindow", "suspend", "resume"}) {
-        CAPTURE(late);
-        const Checked machine{host_machine};
-        const Stub stub;
-        MemorySaver saver{machine.driver};
-        Registrations registrations{saver};
-        void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
-        NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
-        NcclWindow window = comm.window(weights, 4_MiB);
-        const bool pausing = late == std::string{"unwindow"} || late == std::string{"suspend"};
-        if (!pausing) saver.pause();
-        {
-            const Slow slow{stub, late};
-            CHECK_THROWS_AS((pausing ? saver.pause() : saver.resume()), NotIdle);
-        }
-        CHECK(row_of(saver, "weights").state == "active");
-        (void)stub.taken();
-        if (late != std::string{"unwindow"}) {
-            registrations.renew();
-            const Calls made = stub.taken();
-            for (const std::string& call : made) CHECK((pausing || !call.starts_with(late)));
-            CHECK_FALSE(comm.suspended());
-            CHECK_FALSE(stub->suspended);
-            CHECK(window.get() != nullptr);
-        }
-        saver.pause();
-        CHECK(stub->suspended);
-        saver.resume();
-        CHECK_FALSE(stub->suspended);
-        CHECK(window.registered());
-        saver.deallocate(weights, already_idle);
+TEST_CASE_FIXTURE(OnWeights,
+                  "nccl: a call that outlasts its timeout and completes later is neither made again nor forgotten") {
+    const std::string late = each_of({"window", "unwindow", "suspend", "resume"});
+    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
+    NcclWindow window = comm.window(weights.data(), 4_MiB);
+    const bool pausing = late == "unwindow" || late == "suspend";
+    if (!pausing) saver.pause();
+    {
+        const Slow slow{stub, late};
+        CHECK_THROWS_AS((pausing ? saver.pause() : saver.resume()), NotIdle);
     }
+    CHECK(row_of(saver, "weights").state == "active");
+    (void)stub.taken();
+    if (late != "unwindow") {
+        registrations.renew();
+        for (const std::string& call : stub.taken()) CHECK((pausing || !call.starts_with(late)));
+        CHECK_FALSE(comm.suspended());
+        CHECK_FALSE(stub->suspended);
+        CHECK(window.get() != nullptr);
+    }
+    saver.pause();
+    CHECK(stub->suspended);
+    saver.resume();
+    CHECK_FALSE(stub->suspended);
+    CHECK(window.registered());
 }
 
-TEST_CASE("nccl: what is registered late, and the saver does not know of, is undone before a pause") {
-    for (const NcclSuspend suspend : {NcclSuspend::where_possible, NcclSuspend::never}) {
-        const Checked machine{host_machine};
-        const Stub stub;
-        MemorySaver saver{machine.driver};
-        Registrations registrations{saver};
-        void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
-        NcclComm comm{registrations,
-                      Stub::comm(),
-                      {.tags = "weights", .suspend = suspend, .timeout = std::chrono::milliseconds{5}}};
-        {
-            const Slow slow{stub, "register"};
-            CHECK_THROWS_AS((void)comm.buffer(weights, 4_MiB), NotIdle);
-        }
-        (void)stub.taken();
-        saver.pause();
-        const Calls made = stub.taken();
-        REQUIRE_FALSE(made.empty());
-        CHECK(made.front().rfind("deregister", 0) == 0);
-        saver.resume();
-        saver.deallocate(weights, already_idle);
+TEST_CASE_FIXTURE(OnWeights,
+                  "nccl: what is registered late, and the saver does not know of, is undone before a pause") {
+    const NcclSuspend suspend = each_of({NcclSuspend::where_possible, NcclSuspend::never});
+    NcclComm comm{
+        registrations, Stub::comm(), {.tags = "weights", .suspend = suspend, .timeout = std::chrono::milliseconds{5}}};
+    {
+        const Slow slow{stub, "register"};
+        CHECK_THROWS_AS((void)comm.buffer(weights.data(), 4_MiB), NotIdle);
     }
+    (void)stub.taken();
+    saver.pause();
+    const Calls made = stub.taken();
+    REQUIRE_FALSE(made.empty());
+    CHECK(made.front().starts_with("deregister"));
+    saver.resume();
 }
 
 TEST_CASE_FIXTURE(OnTold, "nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {

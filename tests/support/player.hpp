@@ -51,7 +51,22 @@ struct Player {
     /// No call fails.
     Player(Choices& choices, const Driver& machine) : choices_{choices}, driver_{machine} { begin(); }
 
-    void step() { play(); }
+    /// Plays one operation.
+    void step() {
+        using P = Player;
+        // clang-format off
+        static constexpr std::pair<std::size_t, void (P::*)()> acts[]{
+            {4, &P::allocate_in_tag}, {6, &P::deallocate}, {8, &P::pause}, {11, &P::resume}, {12, &P::trim},
+            {13, &P::rewrite}, {14, &P::prepare}, {15, &P::look}, {16, &P::check_all}, {17, &P::allocate_plain},
+            {18, &P::write_late}, {20, &P::record}, {21, &P::launch}, {22, &P::drop_graph}, {23, &P::workspace},
+            {24, &P::drop}, {25, &P::forget_backup}, {26, &P::resume_without_bytes}, {27, &P::set_capacity},
+            {29, &P::exchange}, {30, &P::use}, {31, &P::reclaim}, {32, &P::resume_streamed}, {33, &P::save_ahead},
+            {36, &P::elastic}, {37, &P::end_something}};
+        // clang-format on
+        const std::size_t chosen = choices_.below(37);
+        for (const auto& [below, act] : acts)
+            if (chosen < below) return (this->*act)();
+    }
 
     /// Checks everything that the model knows.
     void check_all() {
@@ -120,48 +135,6 @@ private:
         Graph graph;
         std::uint64_t seed = 0; ///< of what it writes to its block
     };
-
-    void play() {
-        switch (choices_.below(37)) {
-        case 0:
-        case 1:
-        case 2:
-        case 3: return allocate(choices_.below(tags_.size() - 1));
-        case 4:
-        case 5: return deallocate();
-        case 6:
-        case 7: return pause();
-        case 8:
-        case 9:
-        case 10: return resume();
-        case 11: return trim();
-        case 12: return rewrite();
-        case 13: return prepare();
-        case 14: return look();
-        case 15: return check_all();
-        case 16: return allocate(tags_.size() - 1); // plain memory
-        case 17: return write_late();
-        case 18:
-        case 19: return record();
-        case 20: return launch();
-        case 21: return drop_graph();
-        case 22: return workspace();
-        case 23: return drop();
-        case 24: return forget_backup();
-        case 25: return resume_without_bytes();
-        case 26: return set_capacity();
-        case 27:
-        case 28: return exchange();
-        case 29: return use();
-        case 30: return reclaim();
-        case 31: return resume_streamed();
-        case 32: return save_ahead();
-        case 33:
-        case 34:
-        case 35: return elastic();
-        default: return fails_ && choices_.below(4) == 0 ? lose_device() : drop_workspaces();
-        }
-    }
 
     /// Makes a saver, and a machine for it if calls fail.
     void begin() {
@@ -265,6 +238,9 @@ private:
 
     // --- Operations ---
 
+    void allocate_in_tag() { allocate(choices_.below(tags_.size() - 1)); }
+    void allocate_plain() { allocate(tags_.size() - 1); }
+    void end_something() { fails_&& choices_.below(4) == 0 ? lose_device() : drop_workspaces(); }
     void allocate(std::size_t tag) {
         constexpr std::size_t sizes[] = {1, 256, 6912, 100'000, 1_MiB, 2_MiB + 1, 5_MiB};
         const bool plain = tag == tags_.size() - 1;

@@ -393,22 +393,11 @@ TEST_CASE("an observer sees each call before it is made") {
 
 TEST_CASE("a call held up by the observer does not hold up others") {
     const Faulty driver{Gullible{}};
-    std::atomic<bool> inside{false};
-    std::atomic<bool> go{false};
-    driver.on_call([&](const CallRecord& call) {
-        if (call.call != Call::wait) return;
-        inside = true;
-        inside.notify_all();
-        go.wait(false);
-    });
-    std::thread waiting{[&] { CHECK(driver.wait(EventRef{}).ok()); }};
-    inside.wait(false);
+    Stuck waiting{driver, Call::wait, [&] { CHECK(driver.wait(EventRef{}).ok()); }};
     CHECK(driver.drain().ok());
     CHECK(driver.calls(Call::wait) == 1);
     CHECK(driver.inner().state().made == 1); // only the drain
-    go = true;
-    go.notify_all();
-    waiting.join();
+    waiting.go_on();
     CHECK(driver.inner().state().made == 2);
 }
 
