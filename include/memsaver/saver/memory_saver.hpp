@@ -264,8 +264,9 @@ public:
     /// end. Uses whose tags are all resident overtake it, except of tags that it needs to be given up: on threads that
     /// hold no use, new uses of these wait behind it. Instead of waiting, it throws OutOfMemory immediately if ending
     /// other uses could not free enough, or if this thread already holds a Use, because such a thread never waits for
-    /// another use. Throws NotIdle after `timeout`. Both exceptions list the holders of the memory (Error::holders).
-    /// Throws Misuse inside a hook, and inside a capture unless all tags are resident.
+    /// another use. At the deadline of UseOptions it throws OutOfMemory if room was lacking, or NotIdle. Both
+    /// exceptions list the holders of the memory (Error::holders). Throws Misuse inside a hook, and inside a capture
+    /// unless all tags are resident.
     ///
     /// On return the bytes are visible to every stream. If the saver is switched off, uses are counted and nothing
     /// moves.
@@ -308,9 +309,9 @@ public:
     ///
     /// All hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If
     /// a before-hook throws, the operation does not begin. After-hooks run only if the operation succeeded; all of them
-    /// run, then the first exception is rethrown. Hooks may allocate and free, and pause or resume other
-    /// tags than those they run for; they may not use, reclaim or close. Rows that an after-hook adds to the event's
-    /// report appear in the report that the operation returns. If the saver is switched off, no hook runs.
+    /// run, then the first exception is rethrown. Hooks may allocate and free, and pause, resume, exchange, trim and
+    /// drop other tags than those they run for; they may not use, reclaim or close. Rows that an after-hook adds to the
+    /// event's report appear in the report that the operation returns. If the saver is switched off, no hook runs.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
         return used().add_hook(detail::HookKind::before_pause, std::move(function));
     }
