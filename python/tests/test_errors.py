@@ -35,6 +35,7 @@ def test_every_result_has_a_class(number: int, kind: type[errors.Error], monkeyp
 def test_savers_that_cannot_be() -> None:
     fails(memsaver.Unavailable, "no-such-driver", Saver, 0, cuda_library="no-such-driver.so")
     assert not Saver(cuda_library="no-such-driver.so", host_capacity=MIB * 8).info().on_gpu
+    assert memsaver.gpu_count() >= memsaver.gpu_available()
     fails(memsaver.Misuse, "", Saver, "host", host_granularity=3)
 
 

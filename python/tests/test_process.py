@@ -97,20 +97,3 @@ def test_the_process_ends(what: str, tmp_path: Path) -> None:
     imports = "import os, threading, time; from memsaver import HostBackup, Moment, Saver, Share"
     done = python(f"{imports}; FOLDER = {str(tmp_path / 'share')!r}\n{ENDING[what]}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_without_a_gpu() -> None:
-    """Runs in a process in which no test has loaded a stub of the driver."""
-    done = python("""
-import memsaver
-if not memsaver.gpu_available():
-    try:
-        memsaver.Saver(0)
-    except memsaver.Unavailable as error:
-        print(error)
-    assert not memsaver.Saver(host_capacity=8 << 20).info().on_gpu
-else:
-    assert memsaver.gpu_count() > 0
-    assert memsaver.Saver().info().on_gpu
-""")
-    assert (done.returncode, done.stderr) == (0, "")
