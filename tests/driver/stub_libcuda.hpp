@@ -50,7 +50,6 @@ enum Number : int {
     CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
-    CU_STREAM_WAIT_VALUE_GEQ = 0,
     CU_STREAM_NON_BLOCKING = 1,
 };
 } // namespace cuda_names

@@ -7,21 +7,11 @@ namespace test {
 
 /// These calls keep working after the device is lost.
 inline bool is_of_the_host(memsaver::Call call) noexcept {
-    using memsaver::Call;
     switch (call) {
-    case Call::map_host:
-    case Call::unmap_host:
-    case Call::populate_host:
-    case Call::host_available:
-    case Call::open_file:
-    case Call::close_file:
-    case Call::write_file:
-    case Call::read_file:
-    case Call::allocate_file:
-    case Call::punch_file:
-    case Call::open_source:
-    case Call::file_facts:
-    case Call::file_cached: return true;
+#define MEMSAVER_CASE(name, ...) case memsaver::Call::name:
+        MEMSAVER_SYSTEM_CALLS(MEMSAVER_CASE)
+#undef MEMSAVER_CASE
+        return true;
     default: return false;
     }
 }
