@@ -88,8 +88,8 @@ namespace detail {
 /// WorkspacePool, and for blocks that any thread frees with `stream`, even inside another capture. Freeing with
 /// `already_idle` frees a block at once.
 ///
-/// While the body runs, pauses of the saver, and trims that wait for the device, are refused. If one is in progress,
-/// the capture waits for it. Other threads may allocate, free and resume.
+/// While the body runs, the saver refuses pauses, exchanges, `drop` and `close`, and a trim and a `save` that wait for
+/// the device. If one is in progress, the capture waits for it. Other threads may allocate, free and resume.
 ///
 /// Throws any exception of the body; Misuse (this thread is already capturing, the stream is being captured or belongs
 /// to another device, the policy differs from the tag's); or the exception for a failed driver call: DriverError if a
