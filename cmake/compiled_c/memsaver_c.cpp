@@ -169,21 +169,33 @@ bool is(const Error& error) noexcept {
     return dynamic_cast<const E*>(&error) != nullptr;
 }
 
+/// Each result, by its number: its name, and whether an error is one.
+constexpr struct {
+    const char* name;
+    bool (*has)(const Error&) noexcept;
+} results[] = {
+    {"MEMSAVER_OK", nullptr},
+    {"MEMSAVER_OUT_OF_MEMORY", is<OutOfMemory>},
+    {"MEMSAVER_OUT_OF_HOST_MEMORY", is<OutOfHostMemory>},
+    {"MEMSAVER_MISUSE", is<Misuse>},
+    {"MEMSAVER_NOT_IDLE", is<NotIdle>},
+    {"MEMSAVER_DEVICE_LOST", is<DeviceLost>},
+    {"MEMSAVER_DRIVER_ERROR", is<DriverError>},
+    {"MEMSAVER_UNAVAILABLE", is<Unavailable>},
+    {"MEMSAVER_BACKUP_DAMAGED", is<BackupDamaged>},
+    {"MEMSAVER_HOOK_FAILED", is<HookFailed>},
+    {"MEMSAVER_INTERNAL", nullptr},
+    {"MEMSAVER_SOURCE_CHANGED", is<SourceChanged>},
+    {"MEMSAVER_OUT_OF_ADDRESSES", is<OutOfAddresses>},
+    {"MEMSAVER_PUBLICATION_DAMAGED", is<PublicationDamaged>},
+};
+static_assert(std::size(results) == MEMSAVER_PUBLICATION_DAMAGED + 1);
+
 memsaver_result failed_with(const Error& error) noexcept {
-    const memsaver_result result = is<OutOfMemory>(error)          ? MEMSAVER_OUT_OF_MEMORY
-                                   : is<BackupDamaged>(error)      ? MEMSAVER_BACKUP_DAMAGED
-                                   : is<OutOfHostMemory>(error)    ? MEMSAVER_OUT_OF_HOST_MEMORY
-                                   : is<OutOfAddresses>(error)     ? MEMSAVER_OUT_OF_ADDRESSES
-                                   : is<Misuse>(error)             ? MEMSAVER_MISUSE
-                                   : is<NotIdle>(error)            ? MEMSAVER_NOT_IDLE
-                                   : is<DeviceLost>(error)         ? MEMSAVER_DEVICE_LOST
-                                   : is<DriverError>(error)        ? MEMSAVER_DRIVER_ERROR
-                                   : is<Unavailable>(error)        ? MEMSAVER_UNAVAILABLE
-                                   : is<SourceChanged>(error)      ? MEMSAVER_SOURCE_CHANGED
-                                   : is<PublicationDamaged>(error) ? MEMSAVER_PUBLICATION_DAMAGED
-                                   : is<HookFailed>(error)         ? MEMSAVER_HOOK_FAILED
-                                                                   : MEMSAVER_INTERNAL;
-    return failed(result, error.what(), &error);
+    const auto* found = std::find_if(std::begin(results), std::end(results),
+                                     [&](const auto& each) { return each.has != nullptr && each.has(error); });
+    const auto number = found != std::end(results) ? found - results : std::ptrdiff_t{MEMSAVER_INTERNAL};
+    return failed(static_cast<memsaver_result>(number), error.what(), &error);
 }
 
 thread_local const char* calling; // the function of the interface that this thread is in, for the texts of errors
@@ -716,22 +728,7 @@ void* allocate(MemorySaver<>& saver, const char* tag, std::size_t bytes, std::si
 // --- Results ---
 
 const char* memsaver_result_name(int32_t result) noexcept {
-    static constexpr const char* names[] = {"MEMSAVER_OK",
-                                            "MEMSAVER_OUT_OF_MEMORY",
-                                            "MEMSAVER_OUT_OF_HOST_MEMORY",
-                                            "MEMSAVER_MISUSE",
-                                            "MEMSAVER_NOT_IDLE",
-                                            "MEMSAVER_DEVICE_LOST",
-                                            "MEMSAVER_DRIVER_ERROR",
-                                            "MEMSAVER_UNAVAILABLE",
-                                            "MEMSAVER_BACKUP_DAMAGED",
-                                            "MEMSAVER_HOOK_FAILED",
-                                            "MEMSAVER_INTERNAL",
-                                            "MEMSAVER_SOURCE_CHANGED",
-                                            "MEMSAVER_OUT_OF_ADDRESSES",
-                                            "MEMSAVER_PUBLICATION_DAMAGED"};
-    static_assert(std::size(names) == MEMSAVER_PUBLICATION_DAMAGED + 1);
-    return 0 <= result && result <= MEMSAVER_PUBLICATION_DAMAGED ? names[result] : "unknown result";
+    return 0 <= result && result <= MEMSAVER_PUBLICATION_DAMAGED ? results[result].name : "unknown result";
 }
 
 const char* memsaver_last_error() noexcept { return last_error.text; }
