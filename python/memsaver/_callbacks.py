@@ -199,12 +199,10 @@ def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
             handle.leave()
         if outermost:
             _busy.discard(thread)
-    while _waiting and not _thread.closed:
-        try:
-            waiting = _waiting.popleft()
-        except IndexError:  # another thread took it
-            break
-        waiting()
+    if _waiting:
+        with contextlib.suppress(IndexError):  # none is left, maybe because another thread took it
+            while not _thread.closed:
+                _waiting.popleft()()
     if error is None:
         for lost in raised:  # a callback raised, but the call succeeded
             _report(lost)

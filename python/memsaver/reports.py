@@ -15,12 +15,8 @@ _T = TypeVar("_T")
 
 def format_bytes(count: int) -> str:
     """Formats a size like the library: "64.00 MiB"."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024:
-            return f"{value:.2f} {unit}" if unit != "B" else f"{count} B"
-        value /= 1024
-    return f"{value:.2f} EiB"
+    power = (max(1, count).bit_length() - 1) // 10
+    return f"{count / 1024**power:.2f} {'KMGTPE'[power - 1]}iB" if power else f"{count} B"
 
 
 @dataclass(frozen=True)

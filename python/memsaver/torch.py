@@ -5,13 +5,12 @@
     saver.pause("weights")
 
 Requires PyTorch 2.8 or later, and a saver on the GPU. Inside a region, PyTorch's allocations on this thread come from a
-`torch.cuda.MemPool` of the tag; no others do. PyTorch allocates memory in segments and caches segments that no tensor
-uses: `release()` releases them. Allocations of the thread of a backward pass are not in the region.
+`torch.cuda.MemPool` of the tag; those of the thread of a backward pass do not. PyTorch caches segments that no tensor
+uses: `release()` releases them.
 
-A tensor is paused with its tag, and keeps its address. Destroy tensors before their tag is dropped or the saver closed,
-because they are dangling pointers afterwards. Do not use a tensor while it is paused. Do not free all of a device's
-cached memory (`torch.cuda.empty_cache()`) on another thread while `on_event` or a hook runs: that thread may hold the
-GIL and wait for the library's lock.
+A tensor is paused with its tag, and keeps its address. Do not use it while it is paused, and destroy it before its tag is
+dropped or the saver closed, when it becomes a dangling pointer. Do not call `torch.cuda.empty_cache()` on another thread
+while `on_event` or a hook runs: that thread may hold the GIL and wait for the library's lock.
 """
 
 from __future__ import annotations
