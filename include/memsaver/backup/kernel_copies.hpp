@@ -15,8 +15,7 @@ namespace memsaver::inline v0_3 {
 /// as the engines. A large save or restore therefore first probes the engines: it submits its first bytes in four parts
 /// and measures how they complete; a gap between two turns shows up in these times. If the engines are slow, a kernel
 /// copies the remaining bytes. It occupies 64 blocks of 512 threads while it runs. No kernel is used if the driver has
-/// none (Features::kernel_copies), in an exchange, while a stream waits for a gate whose bytes are not in flight yet,
-/// or in a share of several processes (Features::asks): their kernels take turns.
+/// none (Features::kernel_copies), in an exchange, or in a share of several processes: their kernels take turns.
 struct KernelCopyOptions {
     /// Time limit for the probe, which is a quarter of all bytes and at most 64 MiB. The call waits no longer than this
     /// for it. Zero disables the probe: the copy engines make all copies.
