@@ -3,7 +3,7 @@
 #include "failing_new.hpp"
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/heap/block_allocator.hpp"
-#include "memsaver/heap/deferred_frees.hpp"
+#include "memsaver/heap/frees.hpp"
 #include "support/failing_operators.hpp"
 #include "support/machines.hpp"
 
@@ -49,40 +49,42 @@ TEST_CASE("Addresses: a range that could not be noted is neither taken nor freed
     CHECK(addresses.close().ok());
 }
 
-TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and collecting needs no memory") {
-    DeferredFrees deferred;
-    std::size_t collected = 0;
-    for (int i = 0; i < 300; ++i) {
-        no_memory::sweep([&] { deferred.after_fence(256, 256, 0); },
-                         [&] { CHECK(deferred.fenced_bytes() == static_cast<std::size_t>(i) * 256); });
+struct SomeFrees {
+    const AnyDriver driver = HostDriver{64_MiB};
+    Frees frees{driver};
+    std::mutex mutex;
+    Frees::Lock lock{mutex};
+    std::vector<Address> collected;
+
+    SomeFrees() { collected.reserve(300); }
+    /// Without host memory.
+    void collect() {
+        no_memory::countdown = 0;
+        (void)frees.collect(lock, [&](Address address) { collected.push_back(address); });
+        no_memory::countdown = -1;
+        CHECK_FALSE(frees.any_waiting());
+        frees.clear(lock);
     }
-    no_memory::countdown = 0;
-    deferred.collect(1, [&](Address) { collected += 1; });
-    no_memory::countdown = -1;
-    CHECK(collected == 300);
-    CHECK(deferred.fenced_bytes() == 0);
+};
+
+TEST_CASE_FIXTURE(SomeFrees, "Frees: a block that could not be noted is not kept, and collecting needs no memory") {
+    for (Address i = 1; i <= 300; ++i) {
+        no_memory::sweep([&] { frees.after_fence(i * 256, 256); }, [&] { CHECK(frees.any_waiting() == (i != 1)); });
+    }
+    REQUIRE(frees.drain().ok());
+    collect();
+    CHECK(collected.size() == 300);
 }
 
-TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
-    DeferredFrees deferred;
-    constexpr Address blocks = 100;
-    std::size_t over = 0;
-    for (Address i = 1; i <= blocks; ++i) {
-        const DeferredFrees::Mark mark{reinterpret_cast<HostEvent*>(i), i};
-        no_memory::sweep(
-            [&] {
-                if (deferred.after_stream(i * 256, 256, {}, mark)) ++over;
-            },
-            [&] { CHECK(deferred.any_waiting() == (i != 1)); });
+TEST_CASE_FIXTURE(SomeFrees, "Frees: the same for blocks that wait for a stream") {
+    for (Address i = 1; i <= 100; ++i) {
+        Frees::Place place{frees};
+        REQUIRE(place.record({}).ok());
+        no_memory::sweep([&] { frees.after_stream(i * 256, 256, {}, place); },
+                         [&] { CHECK(frees.any_waiting() == (i != 1)); });
+        frees.give_back(place);
     }
-    CHECK(over == blocks - 16);
-    std::vector<Address> passed;
-    passed.reserve(2 * blocks);
-    no_memory::countdown = 0;
-    for (auto asked = deferred.ask(0); asked.mark.event; asked = deferred.ask(0))
-        CHECK(deferred.answer(asked, true, [&](Address address) { passed.push_back(address); }));
-    no_memory::countdown = -1;
-    CHECK(passed.size() == blocks);
-    CHECK_FALSE(deferred.any_waiting());
+    collect();
+    CHECK(collected.size() == 100);
 }
 } // namespace no_memory_bookkeeping_test

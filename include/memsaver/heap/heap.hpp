@@ -4,7 +4,6 @@
 #include "memsaver/core/macros_off.hpp"
 
 #include "memsaver/heap/block_allocator.hpp"
-#include "memsaver/heap/deferred_frees.hpp"
 #include "memsaver/heap/frees.hpp"
 #include "memsaver/heap/live_block.hpp"
 
