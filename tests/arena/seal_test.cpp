@@ -86,6 +86,17 @@ TEST_CASE("seal: pages that a pause could not release are not written by a resum
     CHECK(f.in_sealed(f.arena.allocate(page))); // the addresses are of private pages again
 }
 
+TEST_CASE("seal: once a pause has released the pages, a resume does not wait for others that could not be released") {
+    Sealed f;
+    f.arena.pause();
+    f.arena.deallocate(f.arena.allocate(page), already_idle);
+    f.driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(f.arena.trim(), Error);
+    f.arena.resume();
+    CHECK(static_cast<const unsigned char*>(f.block)[3 * page] == 1);
+    f.driver.heal();
+}
+
 TEST_CASE("seal: nor do they come back for reading only where a resume writes nothing") {
     SealedWith<Discard> f;
     f.driver.fail({.call = Call::release, .lasting = Lasting::onwards});

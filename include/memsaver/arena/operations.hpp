@@ -249,7 +249,8 @@ public:
         row_.released_bytes = core.give_up_failed_arrival();
         core.recover();
         bool sealed = false; // if published pages could not be released, bytes would come back into what others read
-        for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
+        for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i)
+            sealed |= any_in(each->extents, [](const Extent& extent) { return extent.sealed; });
         if (sealed) {
             core.check_of_tag(core.retry_leftovers(row_.released_bytes), "release published pages");
         } else {
@@ -409,7 +410,6 @@ public:
                 once = std::exchange(coming_[i]->once, nullptr);
                 coming_[i]->state = Memory::State::active;
                 coming_[i]->sealed = false;
-                for (const Extent& extent : coming_[i]->extents) coming_[i]->sealed |= extent.sealed; // kept
             }
             own = own || once == nullptr;
             bool last = true;
