@@ -1,4 +1,4 @@
-// One arena without a saver: its policy and driver are part of its type. For a component that pauses only its own
+// One arena with a saver of its own: its policy and driver are part of its type. For a component that pauses only its own
 // memory.
 #include <memsaver/memsaver.hpp>
 

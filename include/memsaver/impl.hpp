@@ -17,7 +17,6 @@
 
 #include "memsaver/memsaver.hpp"
 
-#include "memsaver/arena/impl.hpp"
 #include "memsaver/backup/impl.hpp"
 #include "memsaver/core/impl.hpp"
 #include "memsaver/driver/impl.hpp"

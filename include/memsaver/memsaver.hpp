@@ -8,7 +8,6 @@
 #ifdef MEMSAVER_USABLE
 #include "memsaver/core/macros_off.hpp"
 
-#include "memsaver/arena/tagged_arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/file_source.hpp"
@@ -23,6 +22,7 @@
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/saver/memory_saver.hpp"
 #include "memsaver/saver/registrations.hpp"
+#include "memsaver/saver/tagged_arena.hpp"
 
 #include "memsaver/core/macros_on.hpp"
 #endif

@@ -269,7 +269,7 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: misuse says why, and changes nothing") {
     refused(block.data(), 1, path, 0, "");
 }
 
-TEST_CASE_FIXTURE(OnHost, "FileSource: without a saver, and in a saver that is switched off") {
+TEST_CASE_FIXTURE(OnHost, "FileSource: with a saver of its own, and in a saver that is switched off") {
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);

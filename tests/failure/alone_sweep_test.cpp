@@ -1,4 +1,4 @@
-// An arena without a saver, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// An arena with a saver of its own, under every policy, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_alone.hpp"
 
 namespace failure_alone_sweep_test {

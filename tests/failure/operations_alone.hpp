@@ -1,4 +1,4 @@
-// Operations of an arena without a saver. The saver beside it must stay unchanged.
+// Operations of an arena with a saver of its own. The saver beside it must stay unchanged.
 #pragma once
 
 #include "failure/operation_states.hpp"

@@ -217,14 +217,14 @@ TEST_CASE_FIXTURE(
     void* const block = alone.allocate(20_MiB);
     says("\"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags", [&] { (void)off.arena("x").allocate(40_MiB); });
     const auto error = thrown<OutOfMemory>([&] { (void)alone.allocate(40_MiB); });
-    check_ends(error.what(), "; held: \"alone\" 20.00 MiB, 30.00 MiB outside this tag");
+    check_ends(error.what(), "; held: \"alone\" 20.00 MiB, 30.00 MiB outside this saver's tags");
     REQUIRE(error.holders().size() == 1);
     CHECK(error.holders()[0].tag == "alone");
     CHECK(error.tag() == "alone");
     (void)alone.pause();
     const Buffer<char> cache{off.arena("cache"), 20_MiB};
-    says("50.00 MiB outside this tag", [&] { (void)alone.resume(); });
-    says("50.00 MiB outside this tag", [&] {
+    says("50.00 MiB outside this saver's tags", [&] { (void)alone.resume(); });
+    says("50.00 MiB outside this saver's tags", [&] {
         const TaggedArena<HostDriver, Discard> more{driver, "more", Discard{}, {.reserve = 40_MiB}};
     });
     alone.deallocate(block);

@@ -41,7 +41,7 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and t
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "write_backup: bytes kept for a single pause, and in an arena without a saver") {
+TEST_CASE_FIXTURE(OnMachine, "write_backup: bytes kept for a single pause, and in an arena with a saver of its own") {
     const Bytes fresh = pattern(300, 5);
     {
         MemorySaver saver{machine.driver};

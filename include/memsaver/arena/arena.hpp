@@ -6,6 +6,5 @@
 #include "memsaver/arena/arriving.hpp"
 #include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/exchange.hpp"
-#include "memsaver/arena/tagged_arena.hpp"
 
 #include "memsaver/core/macros_on.hpp"

@@ -64,7 +64,7 @@ public:
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
     /// The holders of device memory, if a saver throws OutOfMemory or NotIdle: one row for each tag and device with
-    /// memory. If a TaggedArena throws OutOfMemory: its own row. Otherwise empty.
+    /// memory. Otherwise empty.
     [[nodiscard]] const std::vector<Holder>& holders() const noexcept { return facts_->holders; }
 
     /// The source line that attempted the failed driver call, for bug reports: "memsaver/arena/arena_core.hpp:205".

@@ -84,8 +84,8 @@ private:
 ///    succeeded, even if registering fails: it throws the first failure, and `renew` or the next resume retries.
 ///
 /// The functions run on the thread that pauses or resumes, one at a time; they may add and end registrations, their
-/// own included, but not pause, use or reclaim. Registrations are not consulted by `drop` and `close` of the saver, by
-/// `TaggedArena`s, or by pauses of a saver that is switched off. Streamed resumes register once the bytes have arrived.
+/// own included, but not pause, use or reclaim. Registrations are not consulted by `drop` and `close` of the saver,
+/// or by pauses of a saver that is switched off. Streamed resumes register once the bytes have arrived.
 /// An eviction may briefly deregister a tag that then stays resident, so memory that one thread registers while another
 /// uses it belongs in tags that are not evictable. Thread-safe. The registrations may outlive this object, but pauses
 /// do not consult them once it is destroyed.

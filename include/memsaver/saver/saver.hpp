@@ -10,5 +10,6 @@
 #include "memsaver/saver/plain_blocks.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "memsaver/saver/residency.hpp"
+#include "memsaver/saver/tagged_arena.hpp"
 
 #include "memsaver/core/macros_on.hpp"

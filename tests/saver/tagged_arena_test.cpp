@@ -1,7 +1,7 @@
-// One arena without a saver: the typed form's additions to its core.
+// A saver of one tag, typed by driver and policy.
 #include "support/machines.hpp"
 
-namespace arena_tagged_arena_test {
+namespace saver_tagged_arena_test {
 using namespace test;
 
 template <class Policy = Discard>
@@ -78,4 +78,4 @@ TEST_CASE_FIXTURE(OnMachine, "a reserve may be as large as the capacity") {
     ArenaOf<> arena{machine.driver, "full", Discard{}, {.capacity = 4_MiB, .reserve = 4_MiB}};
     CHECK(arena.usage().mapped_bytes == 4_MiB);
 }
-} // namespace arena_tagged_arena_test
+} // namespace saver_tagged_arena_test

@@ -1,1 +1,0 @@
-#include "memsaver/arena/impl.hpp"
