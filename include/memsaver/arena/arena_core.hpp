@@ -51,27 +51,20 @@ class ElasticRange;
 /// that must be fast (`allocate`, `deallocate`, `usage`) never takes it.
 class Turn {
 public:
-    /// Holds the turn until it is destroyed. Move-only.
-    class [[nodiscard]] Hold {
-    public:
-        explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
-        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)} {}
-        Hold& operator=(Hold&&) = delete;
-        ~Hold() {
-            if (turn_ == nullptr) return;
-            const std::lock_guard lock{turn_->mutex_};
-            turn_->taken_ = false;
-            turn_->ended_ += 1;
-            turn_->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
+    struct End {
+        void operator()(Turn* turn) const noexcept {
+            const std::lock_guard lock{turn->mutex_};
+            turn->taken_ = false;
+            turn->ended_ += 1;
+            turn->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
         }
-
-    private:
-        Turn* turn_;
     };
+    /// Holds the turn until it is destroyed; null: holds none.
+    using Hold = std::unique_ptr<Turn, End>;
 
     /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed; Misuse if this thread holds it,
     /// for it would wait for itself.
-    Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
+    [[nodiscard]] Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
         std::unique_lock lock{mutex_};
         const auto free = [&] { return !taken_; };
         if (taken_ && owner_.is_here()) {
@@ -88,11 +81,10 @@ public:
         return begin();
     }
 
-    /// Returns the turn if it is free now.
-    std::optional<Hold> try_take() {
+    /// Returns the turn if it is free now, otherwise null.
+    [[nodiscard]] Hold try_take() {
         const std::lock_guard lock{mutex_};
-        if (taken_) return {};
-        return begin();
+        return taken_ ? Hold{} : begin();
     }
 
     /// What an operation waits for: the program's own work (or other arenas), or only for its own copies.
@@ -123,7 +115,7 @@ private:
         taken_ = true;
         stage_ = Stage::waits;
         owner_ = ThreadMark::here_if_possible();
-        return Hold{*this};
+        return Hold{this};
     }
 
     std::mutex mutex_;
@@ -627,7 +619,7 @@ public:
     /// Waits for the turn, then until bytes in flight have arrived or failed to arrive. Throws NotIdle once the
     /// deadline has passed; Misuse, beginning with `what`, after `close`. With `join`, does not wait for bytes that a
     /// streamed resume is still restoring.
-    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false) {
+    [[nodiscard]] Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false) {
         fork_check_.require_parent(what); // before any lock: a forked child may find it locked forever
         auto hold = turn_.take(deadline, tag_);
         require_open(what);
@@ -639,9 +631,9 @@ public:
     /// operations that keep them out, and wait for no streams named by the program. Requires the turn. Throws NotIdle
     /// once the deadline has passed.
     void await_copies(const Deadline& deadline);
-    /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
+    /// Returns the turn if it is free and no bytes in flight have to be waited for. Null after `close` and in a forked
     /// child.
-    std::optional<Turn::Hold> try_turn();
+    [[nodiscard]] Turn::Hold try_turn();
     /// Waits until another thread's operation on this arena ends, if that has only its own copies left, and for bytes
     /// in flight. Returns whether there were any.
     bool wait_for_copies(const Deadline& deadline) noexcept;
@@ -1467,7 +1459,7 @@ private:
             : core_{core}, range_{as_address(pointer), bytes}, call_{text_of({call, "(", in_hex(pointer), ", ",
                                                                               in_bytes(bytes), rest, ")"})} {
             core.require_open_for([&] { return call_; });
-            (void)turn_.emplace(core.take_turn({}, call, join));
+            turn_ = core.take_turn({}, call, join);
         }
 
         [[nodiscard]] Range range() const noexcept { return range_; }
@@ -1494,7 +1486,7 @@ private:
         ArenaCore& core_;
         Range range_;
         std::string call_;
-        std::optional<Turn::Hold> turn_;
+        Turn::Hold turn_;
     };
     /// Returns all live blocks of these memories; none may be changed meanwhile.
     [[nodiscard]] std::vector<LiveBlock> live_blocks(const Vector<Memory*>& memories) {
@@ -1562,7 +1554,7 @@ private:
     /// released.
     std::size_t give_up_failed_arrival() noexcept;
     /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.
-    void recover();
+    std::size_t recover();
 
     // --- texts ---
 

@@ -26,13 +26,15 @@ class ArenaCore::SaveAhead final : public Step {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn) : Step{core, std::move(turn)} {
         core.give_up_failed_arrival();
-        memories_ = core.memories_in(Memory::State::active);
+        live_ = core.live_set(core.memories_in(Memory::State::active), "saving");
         const std::lock_guard lock{core.mutex_};
-        for (const Memory* const memory : memories_) {
-            for (const Extent& extent : memory->extents) ranges_.push_back(extent.range());
-        }
-        sort_by_address(ranges_);
-        last_serial_ = core.last_serial_;
+        live_.blocks = [all = std::move(live_.blocks), ranges = live_.extents, last = core.last_serial_] {
+            std::vector<LiveBlock> blocks = all(); // later ones are left to the pause
+            erase_in(blocks, [&](const LiveBlock& block) {
+                return block.serial > last || !covers(ranges, {block.address, block.bytes});
+            });
+            return blocks;
+        };
     }
     SaveAhead(SaveAhead&&) noexcept = default;
     ~SaveAhead() {
@@ -44,31 +46,20 @@ public:
 
     /// Returns whether saved bytes stay valid until they are invalidated. If not, they must not be saved ahead.
     [[nodiscard]] bool able() const noexcept { return core_->own_->saves_once(); }
-    [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
-    /// Starts saving the blocks that are live now. Throws what the policy throws.
+    [[nodiscard]] bool takes() const noexcept { return !live_.extents.empty(); }
+    /// Starts saving the blocks that were live at the beginning. Throws what the policy throws.
     void enqueue() {
-        if (ranges_.empty()) return;
+        if (!takes()) return;
         begin_copying("save");
         tickets_.reserve(1);
-        LiveSet live = core_->live_set(memories_, "saving");
-        live.extents = ranges_;
-        live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, last = last_serial_] {
-            std::vector<LiveBlock> blocks = core->live_blocks(memories); // new blocks are left to the pause
-            erase_in(blocks, [&](const LiveBlock& block) {
-                return block.serial > last || !covers(ranges, {block.address, block.bytes});
-            });
-            return blocks;
-        };
         enqueued_ = true;
-        tickets_.push_back(core_->own_->save(live));
+        tickets_.push_back(core_->own_->save(live_));
     }
 
 private:
     friend class Arriving;
 
-    Vector<Memory*> memories_;      // active
-    std::vector<Range> ranges_;     // theirs at the beginning, sorted
-    std::uint64_t last_serial_ = 0; // of a block at the beginning: later ones are new
+    LiveSet live_; // the active memory at the beginning
     bool enqueued_ = false;
     Vector<Ticket> tickets_;
 };
@@ -346,7 +337,7 @@ inline void ArenaCore::commit_arriving(const Deadline& deadline, bool join) {
     if (!coming->failed()) set_arriving(nullptr);
 }
 
-inline std::optional<Turn::Hold> ArenaCore::try_turn() {
+inline Turn::Hold ArenaCore::try_turn() {
     if (closed_.load() || forked()) return {};
     auto hold = turn_.try_take();
     if (!hold || arriving_ == nullptr || arriving_->failed()) return hold;
@@ -363,9 +354,10 @@ inline std::size_t ArenaCore::give_up_failed_arrival() noexcept {
     return released;
 }
 
-inline void ArenaCore::recover() {
-    give_up_failed_arrival();
+inline std::size_t ArenaCore::recover() {
+    const std::size_t released = give_up_failed_arrival();
     check_of_tag(settle(), "wait for copies of an earlier operation");
+    return released;
 }
 
 inline void ArenaCore::await_copies(const Deadline& deadline) {

@@ -211,28 +211,15 @@ inline Report run_exchange(Vector<PauseStep>& out, Vector<ResumeStep>& in, const
                            const Vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(out.size() + in.size());
-    const auto with_report = [&](std::exception_ptr failure) {
-        report.elapsed = std::chrono::steady_clock::now() - start;
-        try {
-            std::rethrow_exception(std::move(failure));
-        } catch (Error& error) {
-            error.attach(std::move(report));
-            throw;
-        }
-    };
     wait_for_steps(out, order, deadline, others);
     Handover handover{out, in};
     if (!create_beside(in, handover)) {
         handover.call_off();
         report = end_release(out, std::move(report), start);
-        try {
-            translated([&] {
-                begin_resume(in);
-                for_each_device(in, [](ResumeStep& step) { step.wait(); });
-            });
-        } catch (...) {
-            with_report(std::current_exception());
-        }
+        reporting(report, start, [&] {
+            begin_resume(in);
+            for_each_device(in, [](ResumeStep& step) { step.wait(); });
+        });
         end_resume(in, report);
         return end_report(std::move(report), "release pages", start, {});
     }
@@ -264,7 +251,7 @@ inline Report run_exchange(Vector<PauseStep>& out, Vector<ResumeStep>& in, const
         }
         handover.end_written();
         (void)commit_rows(out, report);
-        with_report(std::move(failure));
+        reporting(report, start, [&] { std::rethrow_exception(failure); });
     }
     for_each_device(out, [](PauseStep& step) { step.release(); });
     const std::optional<FailedRow> kept = commit_rows(out, report);

@@ -2,8 +2,6 @@
 // Knows nothing about graphs or about how the bytes are moved.
 #pragma once
 
-#include "memsaver/backup/ticket.hpp"
-#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
@@ -30,12 +28,6 @@ struct GateMark {
     Address block; ///< address of the block
     std::uint64_t serial;
     OwnedEvent event;
-};
-
-/// Bytes in flight: a ticket, and the ranges that it restores.
-struct Bringing {
-    Ticket* ticket;
-    std::vector<Range> ranges;
 };
 
 /// All gates of an arena. Each event is recorded on a relay stream that follows the streams of its bytes. Bytes whose
@@ -70,38 +62,19 @@ public:
     /// Returns the relay stream. Requires that there is a gate.
     [[nodiscard]] StreamRef relay() const noexcept { return relay_.get(); }
 
-    /// Records the event of every gate with bytes among those in flight, in the order in which bytes are begun: those
-    /// of `first`, then by address. `lives(gate)` returns whether its block is live. Throws the error of a failing
-    /// call. `moved(status, ticket)` throws the error of a failure to follow bytes.
-    void record(const Vector<Bringing>& coming, const std::vector<Range>& first,
-                FunctionRef<bool(const GateMark&)> lives, FunctionRef<void(const Status&, Ticket&)> moved) {
-        struct Due {
-            std::shared_ptr<GateMark> gate;
-            std::size_t wanted; // index in `first`
-        };
-        Vector<Due> due;
+    /// Returns the gates in the order in which bytes are begun: those of `first`, then by address.
+    [[nodiscard]] Vector<std::shared_ptr<GateMark>> in_order(const std::vector<Range>& first) const {
+        Vector<std::shared_ptr<GateMark>> gates;
         for (const auto& known : gates_) {
-            std::shared_ptr<GateMark> gate = known.lock();
-            if (gate == nullptr || !lives(*gate)) continue;
-            std::size_t wanted = 0;
+            if (std::shared_ptr<GateMark> gate = known.lock()) gates.push_back(std::move(gate));
+        }
+        sort_by(gates, [](const auto& gate) { return gate->range.address; });
+        sort_by(gates, [&](const auto& gate) {
+            std::uint64_t wanted = 0; // index in `first`
             while (wanted < first.size() && !overlap(first[wanted], gate->range)) ++wanted;
-            due.push_back({std::move(gate), wanted});
-        }
-        sort_by(due, [](const Due& each) { return each.gate->range.address; });
-        sort_by(due, [](const Due& each) { return std::uint64_t{each.wanted}; });
-        for (const Due& next : due) {
-            const Range range = next.gate->range;
-            bool any = false;
-            for (const Bringing& bringing : coming) {
-                if (!any_in(bringing.ranges, [&](const Range& brought) { return overlap(brought, range); })) {
-                    continue;
-                }
-                any = true;
-                if (const Status status = bringing.ticket->follow(relay_.get(), range); !status.ok())
-                    moved(status, *bringing.ticket);
-            }
-            if (any) check(driver_.record(next.gate->event.get(), relay_.get()), "record the event of a gate");
-        }
+            return wanted;
+        });
+        return gates;
     }
 
     /// Releases everything except the gates' events, which the gates own. What fails is kept for a retry.

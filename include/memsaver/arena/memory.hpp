@@ -113,13 +113,6 @@ struct Memory {
 
     explicit Memory(std::uint64_t& last_serial) noexcept : blocks{last_serial} {}
 
-    /// The ranges of its extents, sorted; adjacent ones are not joined.
-    [[nodiscard]] std::vector<Range> ranges() const {
-        std::vector<Range> all;
-        all.reserve(extents.size());
-        for (const Extent& extent : extents) all.push_back(extent.range());
-        return all;
-    }
     [[nodiscard]] std::size_t bytes() const noexcept {
         std::size_t sum = 0;
         for (const Extent& extent : extents) sum += extent.bytes;

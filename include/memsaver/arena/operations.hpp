@@ -68,8 +68,7 @@ public:
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
         : Step{core, std::move(turn)}, keeps_{(once ? *once : core.policy_).keeps_bytes()},
           slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_} {
-        row_.released_bytes = core.give_up_failed_arrival();
-        core.recover();
+        row_.released_bytes = core.recover();
         // A pause is not complete while pages are held, so it also releases those of earlier calls.
         note(core.retry_leftovers(row_.released_bytes));
         core.drop_dead();
@@ -246,8 +245,7 @@ public:
     /// of an earlier, failed operation cannot be waited for; then nothing has changed.
     Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {})
         : Step{core, std::move(turn)}, once_{once ? once->open(core.driver_) : nullptr} {
-        row_.released_bytes = core.give_up_failed_arrival();
-        core.recover();
+        row_.released_bytes = core.recover();
         bool sealed = false; // if published pages could not be released, bytes would come back into what others read
         for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i)
             sealed |= any_in(each->extents, [](const Extent& extent) { return extent.sealed; });
@@ -355,20 +353,22 @@ public:
     /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes that have gates until their copies
     /// are on their streams. Throws the error of a failing call.
     void record_gates() {
-        Vector<Bringing> coming;
-        for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]->ranges()});
-        core_->gates_.record(
-            coming, first_,
-            [&](const GateMark& gate) { // also in a block that a graph keeps: its replays wait there
-                const std::lock_guard lock{core_->mutex_};
-                const Memory* const memory = core_->memory_with_block(gate.block);
-                const Block* const block = memory != nullptr ? memory->blocks.find(gate.block) : nullptr;
-                return block != nullptr && block->serial == gate.serial && block->state != Block::State::freed;
-            },
-            [&](const Status& status, Ticket& ticket) {
-                core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
-                core_->check_moved(status, "make a gate wait for arriving bytes", ticket.bytes());
-            });
+        ArenaCore& core = *core_;
+        for (const auto& gate : core.gates_.in_order(first_)) {
+            if (!lives(*gate)) continue;
+            bool any = false;
+            for (std::size_t i = 0; i < tickets_.size(); ++i) {
+                const auto gated = [&](const Extent& extent) { return overlap(extent.range(), gate->range); };
+                if (!any_in(coming_[i]->extents, gated)) continue;
+                any = true;
+                const Status status = tickets_[i].follow(core.gates_.relay(), gate->range);
+                if (status.ok()) continue;
+                core.check_moved(tickets_[i].wait(), "restore bytes",
+                                 tickets_[i].bytes()); // the ticket reports the cause
+                core.check_moved(status, "make a gate wait for arriving bytes", tickets_[i].bytes());
+            }
+            if (any) check(core.driver_.record(gate->event.get(), core.gates_.relay()), "record the event of a gate");
+        }
     }
 
     /// Starts restoring the bytes. Throws what a policy throws. `before_write`: see LiveSet.
@@ -462,6 +462,13 @@ public:
     }
 
 private:
+    /// Returns whether a gate's block does, also one that a graph keeps: its replays wait there.
+    [[nodiscard]] bool lives(const GateMark& gate) const noexcept {
+        const std::lock_guard lock{core_->mutex_};
+        const Memory* const memory = core_->memory_with_block(gate.block);
+        const Block* const block = memory != nullptr ? memory->blocks.find(gate.block) : nullptr;
+        return block != nullptr && block->serial == gate.serial && block->state != Block::State::freed;
+    }
     /// Returns the bytes of scratch memory that restoring needs and that is still to be allocated.
     [[nodiscard]] std::size_t wanted_scratch() const noexcept {
         std::size_t bytes = 0;
@@ -578,7 +585,7 @@ inline std::size_t ArenaCore::release_unused(bool wait) noexcept {
         auto turn = try_turn();
         if (!turn || (unsettled_.load() && !wait)) return 0;
         now(Turn::Stage::moves); // a trim waits for nobody
-        Trim step{*this, std::move(*turn)};
+        Trim step{*this, std::move(turn)};
         step.release();
         Status ignored;
         return step.commit(ignored).released_bytes;

@@ -168,40 +168,6 @@ template <class Mark>
     return drivers.front();
 }
 
-/// Waits until the work that `order` names has completed, on all devices concurrently. Returns the time for each
-/// device. By default, that work is everything submitted to each of `drivers` so far. Streams and events that `order`
-/// names may also belong to `others`, and are queried through the driver that owns them; if no driver claims one,
-/// through the first of `drivers`, which is correct on machines whose devices share one driver. The default stream
-/// means that of each of `drivers`. Throws NotIdle once the deadline has passed, Misuse for a stream that is being
-/// captured, and the error of a failing driver call.
-inline Vector<IdleWait> wait_until_idle(const Vector<AnyDriver>& drivers, const Order& order, const Deadline& deadline,
-                                        const Vector<AnyDriver>& others = {}) {
-    Vector<IdleWait> waits;
-    if (order.kind() == Order::Kind::idle || drivers.empty()) return waits;
-    const auto wait_on = [&](const AnyDriver& driver) -> IdleWait& {
-        for (IdleWait& wait : waits) {
-            if (wait.driver() == driver) return wait;
-        }
-        return waits.emplace_back(driver);
-    };
-    const auto whose = [&](const auto& mark) -> const AnyDriver& {
-        return drivers.size() + others.size() == 1 ? drivers.front() : owner_among(drivers, others, mark);
-    };
-    if (order.kind() == Order::Kind::device) {
-        for (const AnyDriver& driver : drivers) wait_on(driver).mark_device();
-    }
-    for (const EventRef event : order.events()) wait_on(whose(event)).mark(event);
-    for (const StreamRef stream : order.streams()) {
-        if (stream != StreamRef{}) {
-            wait_on(whose(stream)).mark(stream);
-            continue;
-        }
-        for (const AnyDriver& driver : drivers) wait_on(driver).mark(stream);
-    }
-    for_each_device(waits, [&](IdleWait& wait) { wait.wait(deadline); });
-    return waits;
-}
-
 /// Throws NotIdle and Misuse that are being handled again, with the tags of the steps; other exceptions as they are.
 inline void rethrow_not_idle(const Vector<ArenaCore::Step*>& steps) {
     std::vector<std::string> tags;
@@ -222,26 +188,48 @@ inline void rethrow_not_idle(const Vector<ArenaCore::Step*>& steps) {
     }
 }
 
-/// Waits for the work that may touch memory that these steps release. `others`: devices that `order` may name in
-/// addition.
+/// Waits for the work that may touch memory that these steps release, on all their devices concurrently. By default,
+/// that is everything submitted to the devices so far. Streams and events that `order` names may also belong to
+/// `others`, and are queried through the driver that owns them; if no driver claims one, through that of the first
+/// step, which is correct on machines whose devices share one driver. The default stream means that of each of the
+/// steps' devices. Throws NotIdle once the deadline has passed, Misuse for a stream that is being captured, and the
+/// error of a failing driver call.
 inline void wait_for_work(const Vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
                           const Vector<AnyDriver>& others) {
+    if (order.kind() == Order::Kind::idle || steps.empty()) return;
     Vector<AnyDriver> drivers;
     for (const ArenaCore::Step* const step : steps) {
         if (!is_in(drivers, step->driver())) drivers.push_back(step->driver());
     }
     Vector<IdleWait> waits;
+    const auto wait_on = [&](const AnyDriver& driver) -> IdleWait& {
+        IdleWait* const known = first_in(waits, [&](const IdleWait& wait) { return wait.driver() == driver; });
+        return known != nullptr ? *known : waits.emplace_back(driver);
+    };
+    const auto whose = [&](const auto& mark) -> const AnyDriver& {
+        return drivers.size() + others.size() == 1 ? drivers.front() : owner_among(drivers, others, mark);
+    };
+    const bool whole_device = order.kind() == Order::Kind::device;
     try {
-        waits = wait_until_idle(drivers, order, deadline, others);
+        for (const AnyDriver& driver : drivers) {
+            if (whole_device) wait_on(driver).mark_device();
+        }
+        for (const EventRef event : order.events()) wait_on(whose(event)).mark(event);
+        for (const StreamRef stream : order.streams()) {
+            if (stream != StreamRef{}) {
+                wait_on(whose(stream)).mark(stream);
+                continue;
+            }
+            for (const AnyDriver& driver : drivers) wait_on(driver).mark(stream);
+        }
+        for_each_device(waits, [&](IdleWait& wait) { wait.wait(deadline); });
     } catch (const Error&) {
         rethrow_not_idle(steps);
     }
     for (ArenaCore::Step* const step : steps) {
-        std::chrono::nanoseconds waited{0};
-        for (const IdleWait& wait : waits) {
-            if (wait.driver() == step->driver()) waited = wait.waited();
-        }
-        step->idle(waited, order.kind() == Order::Kind::device);
+        const IdleWait* const wait =
+            first_in(waits, [&](const IdleWait& each) { return each.driver() == step->driver(); });
+        step->idle(wait != nullptr ? wait->waited() : std::chrono::nanoseconds{0}, whole_device);
     }
 }
 
@@ -281,19 +269,29 @@ std::optional<FailedRow> commit_rows(Vector<Step>& steps, Report& report) {
     return first;
 }
 
-/// Returns the report, or throws the error of the failed row with the report attached.
-inline Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
-                         const std::optional<FailedRow>& failed) {
-    report.elapsed = std::chrono::steady_clock::now() - start;
-    if (!failed) return report;
-    const TagReport& row = report.tags[failed->row];
+/// Calls `act()`, whose error gets the report of what was done.
+inline void reporting(Report& report, std::chrono::steady_clock::time_point start, FunctionRef<void()> act) {
     try {
-        raise_of(failed->status, what, {"tag ", in_quotes(row.tag), " on device ", in_digits(row.device)});
+        translated(act); // so that a std::bad_alloc carries the report too
     } catch (Error& error) {
-        name_tag(error, row.tag);
+        report.elapsed = std::chrono::steady_clock::now() - start;
         error.attach(std::move(report));
         throw;
     }
+}
+
+/// Returns the report, or throws the error of the failed row with the report attached.
+inline Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
+                         const std::optional<FailedRow>& failed) {
+    reporting(report, start, [&] {
+        if (!failed) return;
+        const TagReport& row = report.tags[failed->row];
+        naming(row.tag, [&] {
+            raise_of(failed->status, what, {"tag ", in_quotes(row.tag), " on device ", in_digits(row.device)});
+        });
+    });
+    report.elapsed = std::chrono::steady_clock::now() - start;
+    return report;
 }
 
 /// Enqueues the copies of all steps, in order. An error names its tag.
@@ -374,80 +372,13 @@ inline bool create_all(Vector<ResumeStep>& steps) {
     throw error;
 }
 
-/// What a call does that found no room, before it tries again: releases unused memory; then waits for the device, and
-/// releases what is unused now; then waits for other threads' copies, once. Called with no lock or turn held.
-class Relief {
-public:
-    /// Calls `release(wait)` and `copies()`, which return whether there may be room now. Returns whether to try again.
-    bool again(FunctionRef<bool(bool wait)> release, FunctionRef<bool()> copies) {
-        while (stage_ < 2) {
-            if (release(stage_++ == 1)) return true;
-        }
-        stage_ = 0; // what is freed from here on may have to be waited for
-        return !std::exchange(waited_, true) && copies();
-    }
-    /// Others have made room: their copies may give back more.
-    void begin_anew() noexcept { waited_ = false; }
-
-private:
-    int stage_ = 0;
-    bool waited_ = false; // for copies
-};
-
-/// ResumeOptions::room_within: limits the time for retries, with increasing pauses between them.
-class RoomWithin {
-public:
-    explicit RoomWithin(const TimeLimit& time)
-        : set_{static_cast<bool>(time)}, until_{time ? deadline_after(time)
-                                                     : Deadline{std::chrono::steady_clock::time_point::min()}} {}
-    /// The end of the time, if one was set.
-    [[nodiscard]] Deadline until() const noexcept { return set_ ? until_ : Deadline{}; }
-    [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }
-    /// The time that is left in nanoseconds; 0 if none was set, negative without a limit.
-    [[nodiscard]] std::int64_t left() const noexcept {
-        if (!set_) return 0;
-        if (!until_) return -1;
-        return std::max<std::int64_t>((*until_ - std::chrono::steady_clock::now()).count(), 0);
-    }
-    void sleep() noexcept {
-        const auto now = std::chrono::steady_clock::now();
-        if (until_ && *until_ - now < pause_) return std::this_thread::sleep_until(*until_);
-        std::this_thread::sleep_for(pause_);
-        pause_ = std::min(2 * pause_, std::chrono::microseconds{20'000});
-    }
-
-private:
-    bool set_;
-    Deadline until_; // none: no limit
-    std::chrono::microseconds pause_{200};
-};
-
 /// Throws Misuse if a resume is to restore bytes that were never saved.
-inline void require_keeps_nothing(const ResumeOptions& options) {
-    if (!options.bytes || !options.bytes->keeps_bytes()) return;
-    misuse({"resume with .bytes of the policy ", in_quotes(options.bytes->name()),
+inline void require_keeps_nothing(const std::optional<AnyPolicy>& bytes) {
+    if (!bytes || !bytes->keeps_bytes()) return;
+    misuse({"resume with .bytes of the policy ", in_quotes(bytes->name()),
             ": it has not saved these bytes, so it cannot restore them; pass a policy that keeps no bytes, such "
             "as Discard{} or Zero{}"});
 }
-/// Throws Misuse, beginning with `what`, if a tag's policy keeps no bytes.
-inline void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
-    if (policy.keeps_bytes()) return;
-    misuse_of(tag,
-              {what, ": tag ", in_quotes(tag), " has the policy ", in_quotes(policy.name()), ", which keeps no bytes"});
-}
-
-/// Returns a shared arena that a forked child does not destroy, because it belongs to the parent. Throws as ArenaCore's
-/// constructor.
-inline std::shared_ptr<ArenaCore>
-make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-                std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {}) {
-    auto core = UniquePtr<ArenaCore>::make(std::move(driver), std::move(tag), std::move(policy), std::move(options),
-                                           std::move(on_segment));
-    return {core.release(), [](ArenaCore* arena) {
-                if (!arena->forked()) delete arena;
-            }};
-}
-
 /// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
 inline void begin_resume(Vector<ResumeStep>& steps) {
     if (!create_all(steps))
@@ -476,13 +407,7 @@ inline Report run_resume(Vector<ResumeStep>& steps) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     begin_resume(steps);
-    try {
-        translated([&] { end_resume(steps, report); }); // so that a std::bad_alloc carries the report too
-    } catch (Error& error) {
-        report.elapsed = std::chrono::steady_clock::now() - start;
-        error.attach(std::move(report));
-        throw;
-    }
+    reporting(report, start, [&] { end_resume(steps, report); });
     report.elapsed = std::chrono::steady_clock::now() - start;
     return report;
 }

@@ -133,8 +133,8 @@ struct WorkspacePoolState {
 
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group) {
         const auto fail = [&](Bits why) {
-            misuse({in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(memory.get())),
-                    " cannot be lent to a WorkspacePool: ", text_of(why)});
+            misuse(
+                {in_bytes(bytes), " at ", in_hex(memory.get()), " cannot be lent to a WorkspacePool: ", text_of(why)});
         };
         if (memory == nullptr || bytes == 0) fail({"the pointer is null or the size is 0"});
         if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail({"the address must be a multiple of 256 bytes"});

@@ -56,9 +56,8 @@ MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t b
     return saver().boundary("backup_view", *arena_, [&] {
         if (saver_->state().always_there("backup_view", *arena_, pointer, bytes) == nullptr)
             return arena_->backup_view(pointer, bytes);
-        detail::misuse({"backup_view(", detail::in_hex(reinterpret_cast<Address>(pointer)), ", ",
-                        detail::in_bytes(bytes), ") in tag ", detail::in_quotes(tag()),
-                        ": this is plain memory, which is never paused"});
+        detail::misuse({"backup_view(", detail::in_hex(pointer), ", ", detail::in_bytes(bytes), ") in tag ",
+                        detail::in_quotes(tag()), ": this is plain memory, which is never paused"});
     });
 }
 

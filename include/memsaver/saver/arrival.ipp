@@ -77,9 +77,9 @@ MEMSAVER_INLINE void resume_async_now(SaverState& saver, ArrivalState& arrival, 
         parts[i].arriving = arriving.emplace_back(new_shared<Arriving>(core));
         std::vector<Range> first;
         for (const BytesAt& range : options.first) {
-            if (has(*members[i], range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
+            if (has(*members[i], range)) first.push_back({as_address(range.pointer), range.bytes});
         }
-        steps.emplace_back(core, std::move(*turns[i]), options.bytes);
+        steps.emplace_back(core, std::move(turns[i]), options.bytes);
         steps.back().bring_first(std::move(first));
     }
     std::vector<std::string> names = told;
@@ -92,7 +92,7 @@ MEMSAVER_INLINE void resume_async_now(SaverState& saver, ArrivalState& arrival, 
 MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
     return boundary("resume_async", tags, [&] {
         state_->refuse_in_hook("resume_async", tags);
-        require_keeps_nothing({.bytes = options.bytes});
+        require_keeps_nothing(options.bytes);
         state_->tags_.require("resume_async", tags);
         Vector<ArrivalState::Part> parts;
         for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
@@ -137,7 +137,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         Vector<std::shared_ptr<Arriving>> arriving;
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (!turns[i]) continue;
-            SaveAheadStep step{*members[i]->arena, std::move(*turns[i])};
+            SaveAheadStep step{*members[i]->arena, std::move(turns[i])};
             if (!step.able() && tags.kind() == Tags::Kind::named) {
                 misuse_of(members[i]->tag, {"save: the policy ", in_quotes(members[i]->policy.name()), " of tag ",
                                             in_quotes(members[i]->tag),

@@ -37,8 +37,8 @@ public:
         }
         std::string names;
         for (const Part& part : parts) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
-        misuse({what, ": ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
-                " are not in live blocks of the tags concerned (", names, ")"});
+        misuse({what, ": ", in_bytes(bytes), " at ", in_hex(pointer), " are not in live blocks of the tags concerned (",
+                names, ")"});
     }
 
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}
@@ -59,8 +59,7 @@ public:
             const Part& part = part_of("before", saver_->state(), parts_, pointer, bytes);
             refuse_captured(part, stream);
             require_stayed("before", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
-            if (const auto coming = coming_now(part))
-                coming->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
+            if (const auto coming = coming_now(part)) coming->follow(stream, {as_address(pointer), bytes});
         });
     }
     void before(StreamRef stream) {
@@ -80,7 +79,7 @@ public:
         saver_->boundary("wait for bytes", [&] {
             require_open("wait for bytes");
             const Part& part = part_of("wait", saver_->state(), parts_, pointer, bytes);
-            if (const auto coming = coming_now(part)) coming->wait_for({reinterpret_cast<Address>(pointer), bytes});
+            if (const auto coming = coming_now(part)) coming->wait_for({as_address(pointer), bytes});
             require_stayed("wait", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
         });
     }

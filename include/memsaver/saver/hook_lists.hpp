@@ -113,16 +113,16 @@ public:
             : all_{all}, kind_{kind}, tags_{tags} {
             const std::lock_guard lock{all_.mutex_};
             all_.count_ += 1;
-            after_ = std::exchange(all_.entries_, this);
-            if (after_ != nullptr) after_->before_ = this;
+            next_ = std::exchange(all_.entries_, this);
         }
         Entry& operator=(Entry&&) = delete;
         ~Entry() {
             if (all_.fork_->forked()) return;
             const std::lock_guard lock{all_.mutex_};
             all_.count_ -= 1;
-            (before_ != nullptr ? before_->after_ : all_.entries_) = after_;
-            if (after_ != nullptr) after_->before_ = before_;
+            Entry** link = &all_.entries_;
+            while (*link != this) link = &(*link)->next_;
+            *link = next_;
         }
 
     private:
@@ -131,8 +131,7 @@ public:
         std::thread::id thread_ = std::this_thread::get_id();
         Kind kind_;
         const std::vector<std::string>* tags_;
-        Entry* before_ = nullptr;
-        Entry* after_ = nullptr;
+        Entry* next_ = nullptr;
     };
 
     /// Returns whether any thread runs such a function; costs an atomic load.
@@ -140,7 +139,7 @@ public:
     /// Returns whether this thread runs such a function; a hook: for one of `tags`, if given.
     [[nodiscard]] bool here(Kind kind, const std::vector<std::string>* tags = nullptr) {
         const std::lock_guard lock{mutex_};
-        for (const Entry* entry = entries_; entry != nullptr; entry = entry->after_) {
+        for (const Entry* entry = entries_; entry != nullptr; entry = entry->next_) {
             if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != kind) continue;
             if (tags == nullptr || any_in(*tags, [&](const std::string& tag) { return is_in(*entry->tags_, tag); }))
                 return true;

@@ -120,10 +120,7 @@ public:
     std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order) noexcept {
         if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return {};
         const std::lock_guard lock{mutex_};
-        const Open* of = nullptr;
-        if (order.kind == FreeOrder::Kind::stream) {
-            of = of_stream(order.stream);
-        }
+        const Open* of = order.kind == FreeOrder::Kind::stream ? of_stream(order.stream) : nullptr;
         if (of == nullptr) of = on_this_thread();
         if (of == nullptr) return {};
         if (order.kind == FreeOrder::Kind::device) order.kind = FreeOrder::Kind::replayed;

@@ -39,10 +39,12 @@ public:
         }
     }
 
-    void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request) {
-        const std::string& tag = arena->tag();
-        const AnyDriver& driver = arena->driver();
+    void* allocate(ArenaCore& arena, const Request& request) {
+        const std::string& tag = arena.tag();
+        const AnyDriver& driver = arena.driver();
+        const auto still_open = [&] { arena.require_open(request.text().c_str()); };
         request.check(tag);
+        still_open();
         if (!can_align_up(request.bytes, Request::default_alignment)) {
             misuse({request.text(), " in tag ", in_quotes(tag), ": the size is too large"});
         }
@@ -51,21 +53,21 @@ public:
                     in_digits(request.alignment)});
         }
         Blocks place; // allocated before the memory, so that none is leaked
-        place[0] = {{}, arena, true};
-        Status status = arena->leaves_margin(request.bytes);
+        place[0] = {{}, arena.shared_from_this(), true};
+        Status status = arena.leaves_margin(request.bytes);
         Address address = 0;
         if (status.ok()) status = driver.allocate_plain(request.bytes, address); // may wait, so the lock is not held
-        if (!status.ok()) arena->raise_no_room(status, "allocate plain memory", request.bytes);
+        if (!status.ok()) arena.raise_no_room(status, "allocate plain memory", request.bytes);
         Blocks::node_type node = place.extract(place.begin());
         node.key() = address;
         node.mapped().range = {address, request.bytes};
         {
             const Directory::All all{directory_};
-            if (!arena->closed()) blocks_.insert(std::move(node));
+            if (!arena.closed()) blocks_.insert(std::move(node));
         }
         if (!node.empty()) {
             (void)driver.free_plain(address);
-            arena->require_open(request.text().c_str());
+            still_open();
         }
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
@@ -73,10 +75,10 @@ public:
         const std::lock_guard lock{directory_.one()};
         const auto block = over(arena, pointer);
         if (block == blocks_.end() || block->second.freed) return false;
-        return bytes <= block->second.range.end() - reinterpret_cast<Address>(pointer);
+        return bytes <= block->second.range.end() - as_address(pointer);
     }
     void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph) {
-        const auto address = reinterpret_cast<Address>(pointer);
+        const auto address = as_address(pointer);
         bool replayed = order.kind == FreeOrder::Kind::replayed;
         if (order.kind == FreeOrder::Kind::stream) replayed = being_captured(arena.driver(), order.stream);
         std::size_t bytes = 0;
@@ -109,7 +111,7 @@ public:
         if (!replayed) check(give(std::move(going)), "free plain memory", bytes, address);
     }
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
-        const auto address = reinterpret_cast<Address>(pointer);
+        const auto address = as_address(pointer);
         if (from == nullptr) {
             misuse({"write_backup(", in_hex(address), ", ", in_bytes(bytes), ") in tag ", in_quotes(arena.tag()),
                     ": the source is null"});
@@ -136,7 +138,7 @@ public:
         };
         const Reading reading{*this, arena, reader().open(arena.driver())};
         try {
-            (void)reading.slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
+            (void)reading.slot->load({as_address(pointer), from.bytes, 1}, 0, from, live);
         } catch (const Misuse& error) {
             misuse({"load(", in_hex(pointer), ", ", in_bytes(from.bytes), ", ", in_quotes(from.path), ") in tag ",
                     in_quotes(arena.tag()), ": ", error.what()});
@@ -200,7 +202,7 @@ private:
     }
     /// Returns the block that contains an address, or the end.
     [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept {
-        const auto block = Directory::over(blocks_, reinterpret_cast<Address>(pointer));
+        const auto block = Directory::over(blocks_, as_address(pointer));
         return block != blocks_.end() && is_of(arena, block->second) ? block : blocks_.end();
     }
     /// Frees the memory of a block that was taken out before: as soon as it is free, another block may be there. If

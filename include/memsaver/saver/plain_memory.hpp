@@ -22,7 +22,7 @@ namespace memsaver::inline v0_3::detail {
 struct PlainMemory {
     void (*destroy)(PlainMemory*) noexcept;
     /// Allocates as the arena does. Does not make room.
-    void* (*allocate)(PlainMemory&, const std::shared_ptr<ArenaCore>& arena, const Request& request);
+    void* (*allocate)(PlainMemory&, ArenaCore& arena, const Request& request);
     /// Returns whether `bytes` at `pointer` lie in a live block of the arena.
     bool (*holds)(PlainMemory&, const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept;
     /// Frees a block. Waits for the device, as cudaFree does. Throws Misuse unless one starts here.

@@ -52,7 +52,7 @@ struct RegistrationEntry {
     [[nodiscard]] std::string text() const {
         const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
         if (memory.pointer == nullptr) return of;
-        return text_of({in_bytes(memory.bytes), " at ", in_hex(reinterpret_cast<Address>(memory.pointer)), " by ", of});
+        return text_of({in_bytes(memory.bytes), " at ", in_hex(memory.pointer), " by ", of});
     }
 };
 

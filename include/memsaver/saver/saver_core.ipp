@@ -137,10 +137,9 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
 MEMSAVER_INLINE void* SaverCore::allocate(ArenaCore& arena, const Request& request) {
     return boundary("allocate", arena, [&] {
         PlainMemory* const plain = state_->plain_of(arena);
-        const std::shared_ptr<ArenaCore> owner = plain != nullptr ? state_->tags_.owner_of(arena) : nullptr;
         void* block = nullptr;
         state_->with_room(SaverState::Tried{arena}, [&] {
-            block = plain != nullptr ? plain->allocate(*plain, owner, request) : arena.allocate(request);
+            block = plain != nullptr ? plain->allocate(*plain, arena, request) : arena.allocate(request);
         });
         return block;
     });
@@ -152,7 +151,7 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
-        misuse({"deallocate(", in_hex(reinterpret_cast<Address>(pointer)),
+        misuse({"deallocate(", in_hex(pointer),
                 "): no tag of this saver contains this pointer; its tag may have been dropped, it was plain memory "
                 "that was freed before, or it belongs to another saver"});
     });
@@ -216,8 +215,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, c
     return boundary(what, [&] {
         std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
         if (arena != nullptr && bytes != 0 && state_->holds(*arena, pointer, bytes)) return arena;
-        misuse({what, " ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
-                ": these are not bytes of live blocks"});
+        misuse({what, " ", in_bytes(bytes), " at ", in_hex(pointer), ": these are not bytes of live blocks"});
     });
 }
 
@@ -226,7 +224,7 @@ MEMSAVER_INLINE Arena SaverCore::owner(const char* call, const void* pointer, st
     return boundary(call, [&] {
         if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
             return Arena{shared_from_this(), std::move(arena)};
-        misuse({call, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), path.empty() ? "" : ", ",
+        misuse({call, "(", in_hex(pointer), ", ", in_bytes(bytes), path.empty() ? "" : ", ",
                 path.empty() ? Bit{""} : in_quotes(path), "): no tag of this saver contains this pointer"});
     });
 }
@@ -260,7 +258,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
     return boundary("resume", tags, [&]() -> Report {
         state_->refuse_in_hook("resume", tags);
-        require_keeps_nothing(options);
+        require_keeps_nothing(options.bytes);
         state_->tags_.require("resume", tags);
         if (!enabled()) return {};
         ResumeEvent event{state_->tags_.names(tags), {}};
@@ -278,7 +276,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
     return boundary("exchange", [&]() -> Report {
         state_->refuse_in_hook("exchange", out);
         state_->refuse_in_hook("exchange", in);
-        require_keeps_nothing({.bytes = options.bytes_in});
+        require_keeps_nothing(options.bytes_in);
         state_->tags_.require("exchange", out);
         state_->tags_.require("exchange", in);
         const std::vector<std::string> coming = state_->tags_.names(in);

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -24,6 +25,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,26 @@ struct WantedRoom {
     const std::vector<std::string>& tags; ///< tags that need the memory; owners of these tags are not asked
     std::size_t bytes;
     std::size_t got; ///< physical bytes that the device has regained
+};
+
+/// What a call does that found no room, before it tries again: releases unused memory; then waits for the device, and
+/// releases what is unused now; then waits for other threads' copies, once. Called with no lock or turn held.
+class Relief {
+public:
+    /// Calls `release(wait)` and `copies()`, which return whether there may be room now. Returns whether to try again.
+    bool again(FunctionRef<bool(bool wait)> release, FunctionRef<bool()> copies) {
+        while (stage_ < 2) {
+            if (release(stage_++ == 1)) return true;
+        }
+        stage_ = 0; // what is freed from here on may have to be waited for
+        return !std::exchange(waited_, true) && copies();
+    }
+    /// Others have made room: their copies may give back more.
+    void begin_anew() noexcept { waited_ = false; }
+
+private:
+    int stage_ = 0;
+    bool waited_ = false; // for copies
 };
 
 /// The data members of a SaverCore and the helpers of its operations.
@@ -79,8 +101,8 @@ public:
         PlainMemory* const plain = plain_of(arena);
         if (plain == nullptr || arena.closed()) return nullptr;
         if (bytes != 0 && holds(arena, pointer, bytes)) return plain;
-        misuse({what, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
-                in_quotes(arena.tag()), ": these are not bytes of a live block"});
+        misuse({what, "(", in_hex(pointer), ", ", in_bytes(bytes), ") in tag ", in_quotes(arena.tag()),
+                ": these are not bytes of a live block"});
     }
     void use_plain(MakePlainMemory make) {
         const std::lock_guard lock{plain_mutex_};
@@ -95,18 +117,34 @@ public:
 
     using Member = TagTable::Member;
     using Members = TagTable::Members;
-    using Turns = Vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
+    using Turns = Vector<Turn::Hold>; ///< one per member; null for a dropped member
 
     // --- making room ---
 
-    /// A call that needs room, how long it waits for it, and what was tried.
+    /// A call that needs room, and what was tried. With room_within, it sleeps between attempts until that is over.
     struct Tried : LackOfRoom {
         Tried(const ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
         Tried(const Tags* pausing, const Tags* resuming, const TimeLimit& room_within)
-            : LackOfRoom{.out = pausing, .in = resuming}, within{room_within} {
-            until = within.until();
+            : LackOfRoom{.out = pausing, .in = resuming, .until = deadline_after(room_within)},
+              sleeps{room_within.has_value()} {}
+
+        /// Returns the time that is left in nanoseconds; 0 if it does not sleep, negative without a limit.
+        [[nodiscard]] std::int64_t left() const noexcept {
+            if (!sleeps) return 0;
+            if (!until) return -1;
+            return std::max<std::int64_t>((*until - std::chrono::steady_clock::now()).count(), 0);
         }
-        RoomWithin within{TimeLimit{}};
+        /// Sleeps, longer each time. Returns false if it does not, or once the time is over.
+        bool sleep() {
+            if (left() == 0) return false;
+            const auto next = std::chrono::steady_clock::now() + std::exchange(pause, std::min(2 * pause, longest));
+            std::this_thread::sleep_until(*earlier(until, next));
+            return true;
+        }
+
+        static constexpr std::chrono::microseconds longest{20'000};
+        bool sleeps = false;
+        std::chrono::microseconds pause{200};
         Relief relief{};
         std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
@@ -167,17 +205,14 @@ public:
         if (relieve(device, tried)) return true;
         const std::vector<std::string> tags =
             tried.arena != nullptr ? std::vector<std::string>{tried.arena->tag()} : away(*tried.in);
-        if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
+        if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.left())) {
             tried.asked += 1;
             tried.relief.begin_anew();
             return true;
         }
-        if (tried.within.over()) {
-            say_no_room(error, device, tags, tried.asked);
-            return false;
-        }
-        tried.within.sleep(); // no turn is held, so other threads can make room
-        return true;
+        if (tried.sleep()) return true; // no turn is held, so other threads can make room
+        say_no_room(error, device, tags, tried.asked);
+        return false;
     }
     /// Releases unused memory of a device. Returns whether any memory was released since `seen` was read.
     bool make_room(int device, bool wait, std::uint64_t seen) {
@@ -265,7 +300,7 @@ public:
         Turns turns(members.size());
         for (const std::size_t i : order) {
             try {
-                (void)turns[i].emplace(members[i]->arena->take_turn(deadline, what, join));
+                turns[i] = members[i]->arena->take_turn(deadline, what, join);
             } catch (Error& error) {
                 const bool dropped = members[i]->arena->dropped.load(); // in the meantime: nothing to do
                 if (dropped && dynamic_cast<Misuse*>(&error) != nullptr) continue;
@@ -287,7 +322,7 @@ public:
                             const Options&... options) {
         steps.reserve(to - from);
         for (std::size_t i = from; i < to; ++i) {
-            if (turns[i]) steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
+            if (turns[i]) steps.emplace_back(*members[i]->arena, std::move(turns[i]), options...);
         }
     }
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
@@ -503,7 +538,11 @@ public:
         tags_.require(what, tags);
         Members members = tags_.members(tags);
         if (tags.kind() == Tags::Kind::named) {
-            for (const auto& member : members) require_keeps_bytes(member->policy, what, member->tag);
+            for (const auto& member : members) {
+                if (member->policy.keeps_bytes()) continue;
+                misuse_of(member->tag, {what, ": tag ", in_quotes(member->tag), " has the policy ",
+                                        in_quotes(member->policy.name()), ", which keeps no bytes"});
+            }
         }
         erase_in(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
         return members;

@@ -115,14 +115,6 @@ public:
         }
         return outside_->arena;
     }
-    /// Returns the owner of an arena of this saver.
-    [[nodiscard]] std::shared_ptr<ArenaCore> owner_of(ArenaCore& arena) {
-        const std::lock_guard lock{mutex_};
-        if (outside_ != nullptr && outside_->arena.get() == &arena) return outside_->arena;
-        const auto member = member_at(arena.arena_serial);
-        if (member != members_.end() && (*member)->arena.get() == &arena) return (*member)->arena;
-        misuse({"tag ", in_quotes(arena.tag()), " has been ", arena.end()});
-    }
     [[nodiscard]] Directory& directory() noexcept { return directory_; }
 
     /// Returns the arena that contains a pointer, or null.
@@ -482,11 +474,15 @@ private:
             refuse({"with priority ", in_digits(is.priority), ", not ", in_digits(asked.priority)});
     }
 
+    /// Returns an arena that a forked child does not destroy, because it belongs to the parent.
     [[nodiscard]] std::shared_ptr<ArenaCore> make_arena(const std::string& tag, const AnyDriver& driver,
                                                         AnyPolicy policy, const ArenaOptions& options) {
-        return make_arena_core(
+        auto core = UniquePtr<ArenaCore>::make(
             driver, tag, std::move(policy), options,
             [this](Range segment, std::shared_ptr<ArenaCore> arena) { directory_.add(segment, std::move(arena)); });
+        return {core.release(), [](ArenaCore* arena) {
+                    if (!arena->forked()) delete arena;
+                }};
     }
     std::shared_ptr<Member> make(const WantedTag& wanted, const AnyDriver& driver, AnyPolicy policy) {
         ArenaOptions options = wanted.options.value_or(ArenaOptions{});

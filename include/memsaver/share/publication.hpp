@@ -235,7 +235,7 @@ private:
             for (const auto& each : others) {
                 auto turn = each->try_turn(); // not in the order of other operations, and so without a wait
                 if (!turn) break;
-                turns.push_back(std::move(*turn));
+                turns.push_back(std::move(turn));
             }
             if (turns.size() == others.size() + 1) return turns;
             ArenaCore& busy = *others[turns.size() - 1];
