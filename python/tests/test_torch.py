@@ -143,8 +143,10 @@ def test_tensors_of_a_region(saver: Saver, torch: PyTorch) -> None:
     assert segments(saver, "weights") == 3
     saver.pause("weights")
     saver.resume("weights")
-    with memsaver.torch.region(saver, "weights"):
-        tensors.append(torch.empty(10))
+    for _ in range(2):
+        with memsaver.torch.region(saver, "weights"):
+            memsaver.torch.release(saver)  # not of open regions
+            tensors.append(torch.empty(10))
     assert torch.made == 1  # the tag's pool is used again
 
 
