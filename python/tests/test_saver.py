@@ -13,7 +13,7 @@ import pytest
 from conftest import MIB, fails
 
 import memsaver
-from memsaver import Discard, FileSource, HostBackup, Misuse, NotIdle, OutOfMemory, Saver, SourceChanged
+from memsaver import FileSource, HostBackup, Misuse, NotIdle, OutOfMemory, Saver
 
 
 def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: memsaver.Policy | None = None) -> Any:
@@ -37,20 +37,6 @@ def test_pause_and_resume(saver: Saver, tag: str) -> None:
     assert (array == 7).all()
     saver.free(saver.allocate(8 * MIB, tag), idle=True)
     assert saver.trim().released_bytes == 8 * MIB
-
-
-def test_exchange(saver: Saver) -> None:
-    a = filled(saver, "a", 1)
-    saver.pause("a")
-    b = filled(saver, "b", 2)
-    report = saver.exchange("b", "a")
-    assert report.handed_bytes == report.mapped_bytes == report.saved_bytes == report.restored_bytes == 4 * MIB
-    assert (a == 1).all()
-    saver.exchange("a", "b", policy_out=Discard(), policy_in=memsaver.Zero())
-    assert not b.any()
-    with pytest.raises(Misuse, match='unknown tag "c"') as misused:
-        saver.exchange("c", "a")
-    assert misused.value.report == memsaver.Report()
 
 
 def test_regions(saver: Saver) -> None:
@@ -114,23 +100,19 @@ def test_reclaim(saver: Saver) -> None:
 def test_bytes_arrive(saver: Saver) -> None:
     array = filled(saver, "a", 7)
     pointer = array.ctypes.data
-    gate = saver.gate(pointer + 100, 1000)
     saver.pause("a")
     with saver.resume_async("a", first=[(pointer + MIB, MIB), (pointer, 1)]) as coming:
-        gate.before(0)
+        saver.gate(pointer + 100, 1000).before(0)
         coming.before(0, pointer, 10)
         coming.wait(pointer + MIB, MIB)
         assert (array[MIB : 2 * MIB] == 7).all()
     assert (coming.done(), coming.report().restored_bytes) == (True, 4 * MIB)
-    assert (array == 7).all()
     fails(Misuse, "not in live blocks", coming.wait, id(saver), 1)
     saver.pause("a")
     saver.resume_async("a")  # dropped: waits
     gc.collect()
     assert {row.tag: row.state for row in saver.usage()}["a"] == "active"
-    array = filled(saver, "once", 7, policy=HostBackup(refresh="once"))
-    assert saver.save("once").report().saved_bytes == 4 * MIB
-    assert saver.pause("once").saved_bytes == 0
+    assert (array == 7).all()
 
 
 def test_elastic_memory(saver: Saver) -> None:
@@ -204,12 +186,22 @@ def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
         assert saver.totals("kv").blocks == 0
 
 
-def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    path.write_bytes(b"header" + bytes(range(256)) * 4096)
-    array = filled(saver, "model", 0, MIB, FileSource())
-    saver.load(array.ctypes.data, MIB, path, 6)
-    assert array.tobytes() == bytes(range(256)) * 4096
-    saver.pause("model")
-    path.write_bytes(b"other")
-    fails(SourceChanged, "model", saver.resume, "model")
+def test_operations_that_no_other_test_calls(saver: Saver, tmp_path: Path) -> None:
+    """For the types of their arguments, which only a call of C needs."""
+    (tmp_path / "model").write_bytes(b"header" + b"7" * MIB)
+    a, b = filled(saver, "a", 1, policy=HostBackup(refresh="once")), filled(saver, "b", 2)
+    model = filled(saver, "model", 0, MIB, FileSource())
+    saver.load(model.ctypes.data, MIB, tmp_path / "model", 6)
+    saver.invalidate_range(model.ctypes.data, 1000)
+    assert (model.tobytes(), saver.pause("model").saved_bytes) == (b"7" * MIB, 1000)
+    saver.pause("b")
+    assert saver.save("a").report().saved_bytes == saver.exchange("a", "b").handed_bytes == a.nbytes
+    assert (b == 2).all()
+    saver.prepare("b")
+    saver.invalidate("b")
+    saver.forget_backup("a")
+    saver.set_retain("b", False)
+    saver.set_capacity("b", MIB)
+    saver.set_margin(MIB)
+    saver.set_priority("b", 7)
+    assert {row.tag: row.priority for row in saver.usage()}["b"] == 7
