@@ -6,6 +6,7 @@
 namespace test {
 using About = Operation::About;
 
+inline void with_new_tag(Populated& world) { world.tags["new"].becomes = world.policy.becomes; }
 inline void pause_swept(Populated& world) { world.pause("swept"); }
 
 /// Paused in two batches, with some active memory, a large hole and a small one.

@@ -9,7 +9,10 @@ inline std::vector<Operation> arriving() {
     const auto coming = [](Populated& world) { // requested first: a late block, and a part of an early one
         const auto& blocks = world.tags["swept"].blocks;
         const auto* const early = static_cast<const char*>(blocks[2].at);
-        return world.saver->resume_async("swept", {.first = {{blocks[3].at, 17'500}, {early + 100, 16'500}}});
+        std::optional<Unmetered> own{std::in_place};
+        const ResumeAsyncOptions options{.first = {{blocks[3].at, 17'500}, {early + 100, 16'500}}};
+        own.reset();
+        return world.saver->resume_async("swept", options);
     };
     // Misuse for policies that save at every pause or keep nothing.
     const auto save = [](Populated& world) {

@@ -17,12 +17,11 @@ inline std::vector<Operation> on_devices() {
         CHECK(world.well->everything_given_back());
     };
     return {
-        {"two devices, arena: a tag's first block", nothing,
+        {"two devices, arena: a tag's first block", with_new_tag,
          [](Populated& world) {
              const auto& policy = world.policy;
              (void)world.saver->arena("new", policy.policy, *world.well);
              void* const block = world.saver->arena("new", policy.policy, world.driver).allocate(17'500);
-             world.tags["new"].becomes = policy.becomes;
              world.add("new", block, 17'500, world.driver.device());
          },
          nothing},

@@ -12,11 +12,12 @@ inline void* step_at(Populated& world, std::size_t n) {
 }
 
 inline void make_elastic(Populated& world) {
-    if (!world.elastic) world.elastic = world.swept_on(world.driver).elastic(2_MiB, {.granularity = elastic_step});
+    const ElasticOptions options{.granularity = elastic_step, .on_reclaim = [](std::size_t) { return std::size_t{0}; }};
+    if (!world.elastic) world.elastic = world.swept_on(world.driver).elastic(2_MiB, options);
 }
 
 /// Makes the model contain exactly these steps.
-inline void note_steps(Populated& world, const std::vector<std::size_t>& steps) {
+inline void note_steps(Populated& world, std::initializer_list<std::size_t> steps) {
     Populated::Blocks& blocks = world.tags["swept"].blocks;
     for (std::size_t n = 0; n < world.elastic.capacity() / elastic_step; ++n) {
         void* const at = step_at(world, n);
@@ -91,6 +92,7 @@ inline std::vector<Operation> elastic() {
              note_steps(world, {0, 1});
          },
          blocks(2)},
+        {"elastic: reclaim", with_elastic, [](Populated& world) { (void)world.saver->reclaim(1_GiB); }, blocks(4)},
         {"elastic: pause, with a release that waits", all_of(with_elastic, device), pause_swept, is_paused},
         {"elastic: resume", all_of(with_elastic, idle, pause_swept), resume_swept, blocks(2)},
         {"elastic: its end", all_of(with_elastic, device),

@@ -116,7 +116,10 @@ inline std::vector<Operation> workspaces() {
          },
          [](Populated& world) {
              if (world.pool->stats().lent_bytes == 0) {
-                 world.pool->lend(world.saver->arena("swept"), {world.refilled, [](void*) {}}, 50'000, "lent");
+                 std::optional<Unmetered> own{std::in_place};
+                 std::shared_ptr<void> memory{world.refilled, [](void*) {}};
+                 own.reset();
+                 world.pool->lend(world.saver->arena("swept"), std::move(memory), 50'000, "lent");
              }
              const WorkspaceOptions options{
                  .cap = 37'500, .reuse = Reuse::zeroed, .stream = world.stream, .group = "lent"};

@@ -54,7 +54,7 @@ auto hooked(Act act) {
 
 /// Registers every block of "swept" with a network card.
 inline void with_registrations(Populated& world) {
-    world.registrations = std::make_unique<Registrations>(*world.saver);
+    world.registrations.emplace(*world.saver);
     for (const Populated::Block& block : world.tags["swept"].blocks) {
         world.registered.push_back(world.registrations->add(block.at, block.bytes,
                                                             {.who = "card",
@@ -68,6 +68,7 @@ template <class Act>
 auto registered(Act act) {
     return [act](Populated& world) {
         const auto as_it_is = [&] {
+            const Unmetered own;
             int here = 0;
             for (std::size_t i = 0; i < world.registered.size(); ++i) {
                 const Populated::Block& block = world.tags["swept"].blocks[i];
@@ -81,6 +82,8 @@ auto registered(Act act) {
         };
         try {
             act(world);
+        } catch (const OutOfHostMemory&) { // a resume may not have run its hooks: the next one does
+            throw;
         } catch (const Error&) {
             as_it_is();
             throw;
@@ -90,7 +93,19 @@ auto registered(Act act) {
 }
 
 inline std::vector<Operation> with_hooks() {
+    const auto make_hooks = [](Populated& world) {
+        const Hook before = world.saver->before_pause([](PauseEvent&) {});
+        const Hook after = world.saver->after_resume([](ResumeEvent&) {});
+        const Hook trim = world.saver->after_pause(trim_cuda_pools);
+    };
+    const auto no_registrations = [](Populated& world) {
+        world.registered.clear();
+        world.registrations.reset();
+        CHECK(world.begun == 0);
+    };
     return {
+        {"hooks: made", nothing, make_hooks, nothing},
+        {"registrations: made", with_registrations, all_of(no_registrations, with_registrations), registered(nothing)},
         {"pause: with hooks", with_pause_hooks, hooked(pause_swept), is_paused},
         {"pause: with registrations", with_registrations, registered(pause_swept), is_paused},
         {"resume: with registrations", all_of(with_registrations, pause_swept), registered(resume_swept), is_resumed},

@@ -27,11 +27,18 @@ struct SweptFile {
         (void)files_.put("short", all);
     }
 
-    [[nodiscard]] std::string path(const std::string& which) const { return files_.path(which); }
+    [[nodiscard]] std::string path(const std::string& which) const {
+        const Unmetered own;
+        return files_.path(which);
+    }
     /// Moves a file away as long as it lives.
     struct Away {
-        explicit Away(std::string path) : path_{std::move(path)} { std::filesystem::rename(path_, path_ + ".away"); }
+        explicit Away(std::string path) : path_{std::move(path)} {
+            const Unmetered own;
+            std::filesystem::rename(path_, path_ + ".away");
+        }
         ~Away() {
+            const Unmetered own;
             std::error_code ignored;
             std::filesystem::rename(path_ + ".away", path_, ignored);
         }

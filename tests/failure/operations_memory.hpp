@@ -9,11 +9,10 @@ inline std::vector<Operation> allocating() {
     const auto grown = [](Populated& world) { CHECK(world.tags["swept"].blocks.size() == 5); };
     const auto not_counted = [](Populated& world) { world.counted = false; };
     return {
-        {"arena: a new tag and its first block", nothing,
+        {"arena: a new tag and its first block", with_new_tag,
          [](Populated& world) {
              const Arena arena = world.saver->arena("new", world.policy.policy, {.capacity = 2_MiB, .reserve = 32_KiB});
              void* const block = arena.allocate(17'500);
-             world.tags["new"].becomes = world.policy.becomes;
              world.add("new", block, 17'500);
          },
          [](Populated& world) { CHECK(row_of(*world.saver, "new").blocks == 1); }},

@@ -20,7 +20,7 @@ inline std::vector<Operation> pausing() {
         {"pause: bytes dropped for this call", nothing,
          [](Populated& world) { world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Becomes::poison); },
          is_paused},
-        {"pause: saved by another policy for this call, and resumed", nothing,
+        {"a pause, saved by another policy for this call, and a resume", nothing,
          [](Populated& world) {
              world.pause({"swept"}, Options{.bytes = HostBackup{.threads = 1}}, Becomes::kept);
              world.resume("swept");
@@ -126,7 +126,6 @@ inline void make_exchangeable(Populated& world) {
 }
 
 inline std::vector<Operation> exchanging() {
-    using Names = std::vector<std::string>;
     const auto away_waits = [](Populated& world) {
         make_exchangeable(world);
         world.pause("away");
@@ -165,7 +164,7 @@ inline std::vector<Operation> exchanging() {
              away_waits(world);
          },
          [](Populated& world) {
-             world.exchange(Names{"beside", "swept"}, {"away"});
+             world.exchange({"beside", "swept"}, {"away"});
          },
          [went](Populated& world) {
              went(world);
@@ -173,7 +172,7 @@ inline std::vector<Operation> exchanging() {
              world.check_bytes("beside");
          },
          About::all},
-        {"exchange: back and forth", away_waits,
+        {"exchanges, back and forth", away_waits,
          [](Populated& world) {
              world.exchange({"swept"}, {"away"});
              world.exchange({"away"}, {"swept"});

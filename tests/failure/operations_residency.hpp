@@ -18,9 +18,10 @@ inline void with_rival(Populated& world) {
 /// Resumes "swept" by a use, and marks the work that a stream was given for it.
 inline void use_swept(Populated& world) {
     Use use = world.saver->use("swept");
+    use.until(world.stream);
+    const Unmetered own;
     CHECK(world.is("active"));
     CHECK(row_of(*world.saver, "swept").users == 1);
-    use.until(world.stream);
 }
 
 /// "swept" may be evicted, and loses its bytes if its policy keeps none.

@@ -4,6 +4,7 @@
 
 #include "failure/policies.hpp"
 #include "graph/graph_support.hpp"
+#include "support/countdown.hpp"
 
 namespace test {
 
@@ -60,6 +61,7 @@ struct Populated {
         int device = 0;
     };
     using Blocks = std::vector<Block>;
+    using Names = std::initializer_list<TagName>;
     struct Tag {
         Becomes becomes = Becomes::kept;
         Blocks blocks{};
@@ -109,6 +111,7 @@ struct Populated {
     }
     /// Adds a block to the model, and writes its bytes.
     void* add(const std::string& tag, void* at, std::size_t bytes, int device = 0) {
+        const Unmetered own;
         Blocks& blocks = tags[tag].blocks;
         blocks.push_back({at, bytes, ++seeds_, Becomes::kept, tags[tag].becomes == Becomes::kept, device});
         write(at, bytes, blocks.back().seed);
@@ -122,16 +125,15 @@ struct Populated {
         saver->deallocate(block.at, order...);
         block.at = nullptr;
     }
-    void pause(const std::vector<std::string>& names, const PauseOptions& options = {},
-               std::optional<Becomes> once = {}) {
+    void pause(Names names, const PauseOptions& options = {}, std::optional<Becomes> once = {}) {
         if (once) { // after a failure, it is unknown which extents were released
-            for (const std::string& name : names) {
-                for (Block& block : tags[name].blocks) block.kept = false;
+            for (const TagName name : names) {
+                for (Block& block : tag_of(name).blocks) block.kept = false;
             }
         }
         (void)saver->pause(names, options);
-        for (const std::string& name : names) {
-            Tag& tag = tags[name];
+        for (const TagName name : names) {
+            Tag& tag = tag_of(name);
             for (Block& block : tag.blocks) {
                 const Becomes becomes = setting.enabled ? once.value_or(tag.becomes) : Becomes::kept;
                 if (becomes != Becomes::kept) block.content = becomes;
@@ -139,18 +141,18 @@ struct Populated {
         }
     }
     /// After a failure, it is unknown which extents of a tag that drops its bytes were released.
-    void exchange(const std::vector<std::string>& out, const std::vector<std::string>& in,
-                  const ExchangeOptions& options = {}) {
-        (void)saver->exchange(out, in, options);
-        for (const std::string& name : out) {
-            for (Block& block : tags[name].blocks) {
-                if (setting.enabled && tags[name].becomes != Becomes::kept) block.content = tags[name].becomes;
+    void exchange(Names out, Names in) {
+        (void)saver->exchange(out, in);
+        for (const TagName name : out) {
+            Tag& tag = tag_of(name);
+            for (Block& block : tag.blocks) {
+                if (setting.enabled && tag.becomes != Becomes::kept) block.content = tag.becomes;
             }
         }
     }
-    void pause(const char* tag) { pause(std::vector<std::string>{tag}); }
+    void pause(const char* tag) { pause(Names{tag}); }
     void pause_all() { pause({"swept", "beside", "away"}); }
-    void resume(const std::vector<std::string>& names) { (void)saver->resume(names); }
+    void resume(Names names) { (void)saver->resume(names); }
     void resume(const char* tag) { (void)saver->resume(tag); }
 
     /// Writes new bytes to every block of a tag. Precondition: its memory is active.
@@ -167,10 +169,12 @@ struct Populated {
     /// Misuse for policies that keep no bytes.
     void invalidate(const std::string& tag) {
         if (tags[tag].becomes == Becomes::kept) return saver->invalidate(tag);
+        const Unmetered own;
         CHECK_THROWS_AS(saver->invalidate(tag), Misuse);
     }
     void prepare_tag(const std::string& tag) {
         if (tags[tag].becomes == Becomes::kept) return saver->prepare(tag);
+        const Unmetered own;
         CHECK_THROWS_AS(saver->prepare(tag), Misuse);
     }
 
@@ -181,6 +185,7 @@ struct Populated {
     }
     /// Returns a tag's state on one device, or the state that it has on all devices.
     [[nodiscard]] std::string state_on(const std::string& tag, std::optional<int> device = {}) {
+        const Unmetered own;
         std::string state;
         for (const ArenaUsage& row : saver->usage()) {
             if (row.tag != tag || (device && row.device != *device)) continue;
@@ -347,10 +352,10 @@ struct Populated {
     std::optional<AloneArena> alone{};
     Elastic elastic{};
     std::vector<Hook> hooks{};
-    std::unique_ptr<Registrations> registrations{}; ///< of memory of "swept"
-    std::vector<Registration> registered{};         ///< of each block
-    int begun = 0;                                  ///< number of hooks run before an operation
-    int ended = 0;                                  ///< and after one
+    std::optional<Registrations> registrations{}; ///< of memory of "swept"
+    std::vector<Registration> registered{};       ///< of each block
+    int begun = 0;                                ///< number of hooks run before an operation
+    int ended = 0;                                ///< and after one
     std::optional<Ballast<ThriftyHost>> ballast{};
 
     /// Returns whether a block's bytes are as expected. Precondition: its memory is active.
@@ -387,6 +392,8 @@ private:
         };
         return options;
     }
+
+    Tag& tag_of(TagName name) { return tags[name.text()]; }
 
     std::uint64_t seeds_ = 100;
 };

@@ -1,7 +1,11 @@
 // Operations that run out of host memory at every point: they lose no resources, and memory that may be in use is not
 // reused.
 #include "failing_new.hpp"
+#include "memsaver/backup/compressed.hpp"
 #include "support/machines.hpp"
+
+#include <algorithm>
+#include <random>
 
 namespace no_memory_operations_test {
 using namespace test;
@@ -10,10 +14,10 @@ using Machine = FaultyDriver<HostDriver>;
 /// Calls `act` with the allocation after `n` others failing. Returns whether that allocation was reached.
 template <class Act>
 bool without_memory(int n, Act&& act) {
-    no_memory::countdown = n;
+    countdown = n;
     (void)succeeds<Error>(act); // or not: both are permitted
-    const bool reached = no_memory::countdown < 0;
-    no_memory::countdown = -1;
+    const bool reached = countdown < 0;
+    countdown = -1;
     return reached;
 }
 
@@ -94,45 +98,49 @@ TEST_CASE("pause: if it fails halfway, without host memory, extents that are sti
     }
 }
 
-TEST_CASE("saver: a tag that could not be made does not exist, and leaves nothing open") {
-    for_each_point([](int n) {
-        const Machine driver{HostDriver{512_MiB}};
-        MemorySaver saver{driver};
-        const bool again = without_memory(n, [&] { (void)saver.arena("tag"); });
-        saver.close();
-        CHECK(driver.everything_given_back());
+/// Has no thread free: who waits for a transfer does its work.
+struct Late final : Executor {
+    void submit(std::function<void()>) override {}
+};
+
+TEST_CASE("Compressed: a backup that could not be saved takes no room later that it does not have") {
+    const HostBackup on_this_thread{.threads = 1, .executor = std::make_shared<Late>()};
+    for_each_point([&](int n) {
+        MemorySaver saver{HostDriver{16_MiB, {.granularity = 64_KiB}}};
+        const Arena arena = saver.arena("packed", Compressed<HostBackup>{.policy = on_this_thread, .pieces = 1});
+        auto* const block = static_cast<unsigned char*>(arena.allocate(192_KiB));
+        std::memset(block, 5, 192_KiB);
+        const bool again = without_memory(n, [&] { (void)saver.pause(); });
+        (void)saver.resume();
+        auto* const more = static_cast<unsigned char*>(arena.allocate(2_MiB));
+        std::generate_n(more, 2_MiB, std::minstd_rand{}); // what no codec makes smaller
+        pause_and_resume(saver);
+        REQUIRE(std::count(block, block + 192_KiB, 5) == 192_KiB);
         return again;
     });
 }
 
-TEST_CASE("FileSource: loads, pauses and resumes without memory lose nothing, and go on") {
-    const std::string path = "/proc/self/exe"; // an existing file that stays
-    constexpr std::size_t bytes = 300'000;
-    std::ifstream file{path, std::ios::binary};
-    std::vector<char> wanted(bytes);
-    file.seekg(1);
-    REQUIRE(file.read(wanted.data(), bytes));
-    for (const int what : {0, 1, 2}) {
-        CAPTURE(what);
-        for_each_point([&](int n) {
-            const Machine driver{HostDriver{512_MiB}};
-            TaggedArena<Machine, FileSource> arena{driver, "tag", {.threads = 1, .ring_bytes = 4_MiB}};
-            char* const block = static_cast<char*>(arena.allocate(1_MiB));
-            const auto load = [&] { arena.load(block + 100, bytes, path, 1); };
-            bool again = false;
-            std::memset(block, 1, 1_MiB);
-            if (what == 0) again = without_memory(n, load);
-            load();
-            if (what == 1) again = without_memory(n, [&] { (void)arena.pause(); });
-            (void)arena.pause();
-            CHECK(driver.handle_bytes() == 0);
-            if (what == 2) again = without_memory(n, [&] { (void)arena.resume(); });
-            (void)arena.resume();
-            CHECK(std::memcmp(block + 100, wanted.data(), bytes) == 0);
-            CHECK(block[99] == 1);
-            CHECK(block[100 + bytes] == 1);
-            return again;
-        });
-    }
+TEST_CASE("trim_cuda_pools: no host memory to list the devices does not spoil the pause") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("tag").allocate(2_MiB);
+    const Hook first = saver.after_pause([](PauseEvent&) { countdown = 0; });
+    const Hook trim = saver.after_pause(trim_cuda_pools);
+    bool failed = false;
+    const Hook last = saver.after_pause([&](PauseEvent&) { failed = std::exchange(countdown, -1) < 0; });
+    Report report;
+    CHECK_NOTHROW(report = saver.pause());
+    CHECK(failed);
+    CHECK(report.released_bytes != 0);
+}
+
+TEST_CASE("use: needs no host memory once it has moved tags") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("tag").allocate(2_MiB);
+    saver.pause();
+    const Hook last = saver.after_resume([](ResumeEvent&) { countdown = 0; });
+    Use used;
+    CHECK_NOTHROW(used = saver.use("tag"));
+    countdown = -1;
+    CHECK(used);
 }
 } // namespace no_memory_operations_test
