@@ -26,6 +26,13 @@ struct Near : DeviceAround {
     std::atomic<int>& asked;
 };
 
+/// A machine that does not know whose a stream or an event is.
+struct Untelling : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status owns_stream(StreamRef, bool&) noexcept override { return unsupported; }
+    Status owns_event(EventRef, bool&) noexcept override { return unsupported; }
+};
+
 TEST_CASE("devices: after(...) takes streams and events of every device, whichever tags it is about") {
     const Checked first{0};
     const Checked second{1};
@@ -57,6 +64,18 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
 
     // A tag on one device, a stream of another: work there may read the tag as a peer.
     CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
+}
+
+TEST_CASE("devices: a stream of machines that do not know whose it is counts as the first one's") {
+    const Checked first{0};
+    const Checked second{1};
+    MemorySaver saver{AnyDriver{std::make_shared<Untelling>(first.driver)}};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, AnyDriver{std::make_shared<Untelling>(second.driver)}).allocate(2_MiB);
+    const HeldStream held{first.driver};
+    CHECK_THROWS_AS((void)saver.pause("tag", {.order = after(held.get()), .timeout = moment}), NotIdle);
+    held.finish();
+    CHECK(saver.pause("tag", {.order = after(held.get())}).released_bytes == 4_MiB);
 }
 
 TEST_CASE("devices: what a policy copies and codes is not on the device's default stream" * on_hosts) {

@@ -186,7 +186,7 @@ TEST_CASE_FIXTURE(Taker, "share room: who waits is not asked for its own want, w
 TEST_CASE_FIXTURE(Taker, "share room: waiting members are served by priority, then by age, and nobody overtakes") {
     desk.join(2, 0, 0, 0, false);
     desk.join(3, 0, 7, 0, false);
-    desk.join(4, 0, 0, 0, false);
+    desk.join(4, 0, 3, 0, false);
     desk.want(1, 5, 11, long_time);
     desk.want(2, 2, 21, long_time);
     desk.want(3, 8, 31, long_time);
