@@ -133,14 +133,10 @@ class HookFailed : public detail::RuntimeError {
 struct LastError {
     char text[2048];
     char tag[256];
-    std::int32_t result;
-    std::int32_t driver_code;
-    const char* driver_name; // a string with static storage duration, or null
-    std::size_t needed_bytes;
-    std::size_t free_bytes;
+    memsaver_error details; // its strings are static, or `tag`
 };
 
-thread_local LastError last_error; // zero-initialized
+thread_local LastError last_error{"", "", MEMSAVER_ERROR_INIT};
 
 /// Copies as much as fits; cuts only between UTF-8 characters.
 template <std::size_t N>
@@ -152,15 +148,17 @@ void copy_text(char (&to)[N], std::string_view from) noexcept {
 }
 
 memsaver_result failed(memsaver_result result, std::string_view text, const Error* error = nullptr) noexcept {
-    LastError& last = last_error;
-    last.result = result;
-    copy_text(last.text, text);
-    copy_text(last.tag, error != nullptr ? std::string_view{error->tag()} : std::string_view{});
-    last.driver_code = error != nullptr ? error->status().code : 0;
-    last.driver_name = error != nullptr ? error->status().name : nullptr;
+    const Status status = error != nullptr ? error->status() : Status{};
     const auto* const room = dynamic_cast<const OutOfMemory*>(error);
-    last.needed_bytes = room != nullptr ? room->needed_bytes() : 0;
-    last.free_bytes = room != nullptr ? room->free_bytes() : 0;
+    copy_text(last_error.text, text);
+    copy_text(last_error.tag, error != nullptr ? std::string_view{error->tag()} : std::string_view{});
+    last_error.details = {sizeof(memsaver_error),
+                          result,
+                          status.code,
+                          status.name != nullptr ? status.name : "",
+                          last_error.tag,
+                          room != nullptr ? room->needed_bytes() : 0,
+                          room != nullptr ? room->free_bytes() : 0};
     return result;
 }
 
@@ -736,9 +734,7 @@ const char* memsaver_last_error() noexcept { return last_error.text; }
 memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
     return guarded(__func__, [&] {
         const Out<memsaver_error> out{not_null(error, "the output pointer"), "memsaver_error"};
-        const LastError& last = last_error;
-        out.put({sizeof(memsaver_error), last.result, last.driver_code,
-                 last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
+        out.put(last_error.details);
     });
 }
 
