@@ -60,6 +60,7 @@ TEST_CASE_FIXTURE(OnRange, "elastic: pages are committed and released anywhere, 
     CHECK_FALSE(kv); // NOLINT(bugprone-use-after-move)
     CHECK_THROWS_AS(kv.commit(0, 1), Misuse);
     CHECK_THROWS_AS((void)kv.data(), Misuse);
+    CHECK_THROWS_AS((void)kv.arena(), Misuse);
     CHECK(moved.data() == data);
     moved.release(0, 0 + step, already_idle);
     moved = {};
