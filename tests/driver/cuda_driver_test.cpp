@@ -45,11 +45,8 @@ struct Stub {
 
     // Returns the text of the last call of that name, "no call" if there was none.
     std::string last(const std::string& name) const {
-        std::string text = "no call";
-        for (const StubCall& call : state.calls) {
-            if (call.name == name) text = call.text;
-        }
-        return text;
+        const std::vector<std::string> texts = all(name);
+        return texts.empty() ? "no call" : texts.back();
     }
     bool called(const std::string& name) const { return last(name) != "no call"; }
     std::vector<std::string> all(const std::string& name) const {

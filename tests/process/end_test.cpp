@@ -7,40 +7,14 @@ using process_test::Child;
 using process_test::Ready;
 using test::Folder;
 
-/// Writes to a file never end: at the second write, it reports its progress.
-struct EndlessWrites : DeviceAround {
-    using DeviceAround::DeviceAround;
-    Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept override {
-        const Status status = DeviceAround::write_file(file, from, bytes, offset);
-        if (++writes_ < 2) return status;
-        process_test::stay();
-    }
-
-private:
-    std::atomic<int> writes_{0};
-};
-
-struct OpenFile {
-    std::string name; ///< as reported by the system
-    std::uintmax_t bytes = 0;
-};
-
-/// Returns the files that a process has open in a folder.
-std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& folder) {
-    std::vector<OpenFile> files;
-    for (const auto& entry : std::filesystem::directory_iterator{"/proc/" + std::to_string(process) + "/fd"}) {
-        std::error_code closed; // closed in the meantime
-        const std::string name = std::filesystem::read_symlink(entry.path(), closed).string();
-        if (closed || name.rfind(folder.string() + '/', 0) != 0) continue;
-        files.push_back({name, std::filesystem::file_size(entry.path())});
-    }
-    return files;
-}
-
 TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     const Folder folder;
     Ready child{[&] {
-        const test::HostWith<EndlessWrites> driver{256_MiB};
+        const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};
+        std::atomic<int> writes{0};
+        driver.on_call([&](const CallRecord& made) { // the third write never begins
+            if (made.call == Call::write_file && ++writes == 3) process_test::stay();
+        });
         MemorySaver saver{driver};
         const Arena arena =
             saver.arena("weights", FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB});
@@ -48,10 +22,12 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
         std::memset(block, 1, 32_MiB);
         (void)saver.pause();
     }};
-    const auto files = open_files(child.pid(), folder.path); // it exists and has bytes, although it has no name
+    auto files = process_test::descriptors(child.pid()); // it exists and has bytes, although it has no name
+    std::erase_if(files, [&](const auto& each) { return !each.second.starts_with(folder.path.string() + '/'); });
     REQUIRE(files.size() == 1);
-    CHECK_MESSAGE(files[0].name.find("(deleted)") != std::string::npos, files[0].name);
-    CHECK(files[0].bytes >= 2_MiB);
+    CHECK_MESSAGE(contains(files.begin()->second, "(deleted)"), files.begin()->second);
+    const std::string link = "/proc/" + std::to_string(child.pid()) + "/fd/" + std::to_string(files.begin()->first);
+    CHECK(std::filesystem::file_size(link) >= 2_MiB);
     CHECK(std::filesystem::is_empty(folder.path));
     child.kill(SIGKILL);
     CHECK(child.wait() == -SIGKILL);

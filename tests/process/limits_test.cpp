@@ -213,10 +213,8 @@ TEST_CASE("limits: without threads copies name the limit, or run; memory goes ba
 /// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place,
 /// which holds `bytes` times the byte 'D'. Returns its descriptor.
 int take_over(const std::string& begin, std::size_t bytes, const std::string& name) {
-    for (int each = 3; each < 256; ++each) {
-        char link[256]{};
-        if (::readlink(("/proc/self/fd/" + std::to_string(each)).c_str(), link, sizeof link - 1) <= 0) continue;
-        if (std::string{link}.rfind(begin, 0) != 0) continue;
+    for (const auto& [each, target] : process_test::descriptors()) {
+        if (!target.starts_with(begin)) continue;
         (void)::close(each);
         const int own = ::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         (void)::unlink(name.c_str());

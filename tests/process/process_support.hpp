@@ -8,11 +8,14 @@
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -124,6 +127,17 @@ bool within_seconds(unsigned seconds, F body) {
         return body() ? 0 : 1;
     }};
     return child.wait() == 0;
+}
+
+/// The descriptors of a process, and what each is open to.
+inline std::map<int, std::string> descriptors(pid_t process = ::getpid()) {
+    std::map<int, std::string> found;
+    for (const auto& each : std::filesystem::directory_iterator{"/proc/" + std::to_string(process) + "/fd"}) {
+        std::error_code closed; // in the meantime
+        const std::string target = std::filesystem::read_symlink(each.path(), closed).string();
+        if (!closed) found.emplace(std::stoi(each.path().filename().string()), target);
+    }
+    return found;
 }
 
 /// Sets a limit of this process (ulimit). Returns what it was.

@@ -8,40 +8,28 @@ using namespace test;
 using namespace process_test;
 using namespace share_support;
 
-/// Counts how pages come and go, and kills its process before the call of a number.
-struct Watched final : DeviceAround {
-    using DeviceAround::DeviceAround;
-    Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
-        if (int expected = 1; !left.compare_exchange_strong(expected, 0)) {
-            if (left > 0) left -= 1;
-        } else {
-            (void)::kill(::getpid(), SIGKILL);
-        }
-        const Status status = forward();
-        if (status.ok() && made.call == Call::create_shared) ++created;
-        if (status.ok() && made.call == Call::import_pages) ++imported;
-        if (status.ok() && made.call == Call::reserve) ++reserved;
-        return status;
-    }
-
-    std::atomic<int> left{0}; // calls until the process is killed; 0: it is not
-    std::atomic<int> created{0};
-    std::atomic<int> imported{0};
-    std::atomic<int> reserved{0};
-};
-
 /// A member with a saver that lends.
 struct Party {
     Party(const Place& place, const char* name, bool trusted = true, std::chrono::milliseconds linger = {})
-        : device{std::make_shared<Watched>(place.device())},
-          share{place.join({.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s},
-                           AnyDriver{device})} {}
+        : device{place.device()}, share{place.join(
+                                      {.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s},
+                                      device)} {}
     /// A block in a tag that keeps nothing.
     void* bare(const char* tag, std::size_t bytes) {
         return saver.arena(tag, Discard{}, ArenaOptions{.evictable = true}).allocate(bytes);
     }
 
-    std::shared_ptr<Watched> device;
+    [[nodiscard]] std::uint64_t created() const { return device.calls(Call::create_shared); }
+    [[nodiscard]] std::uint64_t imported() const { return device.calls(Call::import_pages); }
+    [[nodiscard]] std::uint64_t reserved() const { return device.calls(Call::reserve); }
+    /// Kills this process before the call of a number.
+    void die_at(int number) const {
+        device.on_call([left = std::make_shared<std::atomic<int>>(number)](const CallRecord&) {
+            if (--*left == 0) (void)::kill(::getpid(), SIGKILL);
+        });
+    }
+
+    FaultyDriver<HostDriver> device;
     Share share;
     MemorySaver<> saver{share.driver()};
     Lending lending{share.lend(saver)};
@@ -62,20 +50,20 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages go to and fro without being r
         auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
         std::memset(in_a, 7, big);
         auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
-        CHECK(b.device->created == 0);
-        CHECK(b.device->imported == 1);
+        CHECK(b.created() == 0);
+        CHECK(b.imported() == 1);
         CHECK(all_are(in_b, trusted ? 7 : 0, big));
-        const int reserved = a.device->reserved + b.device->reserved;
+        const std::uint64_t reserved = a.reserved() + b.reserved();
         for (int round = 0; round < 4; ++round) { // pages that came from elsewhere are passed on too
             std::memset(in_b, 8, big);
             a.saver.resume("weights");
             CHECK(all_are(in_a, trusted ? 8 : 0, big));
             b.saver.resume("weights");
         }
-        CHECK(a.device->reserved + b.device->reserved == reserved); // cleared where they are
-        CHECK(a.device->created == 1);
-        CHECK(b.device->created == 0);
-        CHECK(b.device->imported == 5);
+        CHECK(a.reserved() + b.reserved() == reserved); // cleared where they are
+        CHECK(a.created() == 1);
+        CHECK(b.created() == 0);
+        CHECK(b.imported() == 5);
         CHECK(soon([&] { return held_by_all(a.share) == big; }));
         CHECK(free_bytes(place) == 24 * page);
     }
@@ -94,7 +82,7 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: what its owner pauses goes to who w
     std::this_thread::sleep_for(50ms); // asked for its pages, and asked again
     a.saver.pause("own");
     waiting.join();
-    CHECK(b.device->imported == 1);
+    CHECK(b.imported() == 1);
     CHECK(all_are(in_b, 7, big));
 }
 
@@ -105,7 +93,7 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: two that take turns pass pages that
     auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
     a.saver.pause();
     auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
-    CHECK(b.device->created == (trusted ? 0 : 1)); // as they were left: not for a stranger
+    CHECK(b.created() == (trusted ? 0 : 1)); // as they were left: not for a stranger
     for (int round = 0; round < 3; ++round) {
         std::memset(in_b, 8, big);
         b.saver.pause();
@@ -117,9 +105,9 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: two that take turns pass pages that
         b.saver.resume();
         if (trusted) CHECK(all_are(in_b, 9, big));
     }
-    CHECK(a.device->created == 1);
-    CHECK(a.device->imported == 3);
-    CHECK(b.device->created == (trusted ? 0 : 4));
+    CHECK(a.created() == 1);
+    CHECK(a.imported() == 3);
+    CHECK(b.created() == (trusted ? 0 : 4));
     b.saver.pause();
     (void)a.bare("of another size", 64 * page - big / 2); // they are not in the way
     CHECK(free_bytes(place) == big / 2);
@@ -147,7 +135,7 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
     b.saver.set_margin(10 * page);
     { const Use use = b.saver.use("weights"); } // what is idle need not go
     CHECK(b.saver.bytes_to_resume("idle") == 0);
-    CHECK(b.device->imported == 1);
+    CHECK(b.imported() == 1);
 
     b.saver.drop("weights");
     (void)a.bare("more", 50 * page);
@@ -156,7 +144,7 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
     CHECK(free(b) == 54 * page);
     b.saver.set_margin(4 * page);
     (void)b.bare("weights", 50 * page);
-    CHECK(b.device->imported == 2);
+    CHECK(b.imported() == 2);
     CHECK(free(b) == 4 * page);
 }
 
@@ -183,10 +171,10 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages of another size become free, 
     Party b{place, "b"};
     (void)a.bare("first", 20 * page);
     (void)a.bare("second", 30 * page);
-    const int before = b.device->created;
+    const std::uint64_t before = b.created();
     (void)b.bare("weights", 60 * page);
-    CHECK(b.device->created == before + 1);
-    CHECK(b.device->imported == 0);
+    CHECK(b.created() == before + 1);
+    CHECK(b.imported() == 0);
     CHECK(soon([&] { return held_by_all(a.share) == 60 * page; }));
     CHECK(free_bytes(place) == 4 * page);
 }
@@ -198,7 +186,7 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: passed pages of another size make r
     REQUIRE(b.share.driver().ask_for_room(50 * page, 0).ok());
     CHECK(free_bytes(place) == 14 * page); // the rest was passed, and is not used
     (void)b.bare("weights", 60 * page);
-    CHECK(b.device->imported == 0);
+    CHECK(b.imported() == 0);
     CHECK(free_bytes(place) == 4 * page);
 }
 
@@ -210,7 +198,7 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: published pages are passed to nobod
     CHECK_THROWS_AS((void)b.bare("other", big), OutOfMemory); // the publication keeps them
     a.share.withdraw("model");
     (void)b.bare("other", big);
-    CHECK(b.device->imported == 0);
+    CHECK(b.imported() == 0);
 }
 
 TEST_CASE("share hand-over: pages whose clearing could not be waited for are not given away, and not cleared later") {
@@ -291,7 +279,7 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
             {
                 const Limit none{RLIMIT_NOFILE, 0};
                 const bool room = !takes || mine.share.driver().ask_for_room(big, 0).ok();
-                say(room && mine.device->imported == 0 ? 'y' : 'n');
+                say(room && mine.imported() == 0 ? 'y' : 'n');
                 if (!takes) std::this_thread::sleep_for(300ms);
             }
             wait_to_be_killed();
@@ -357,7 +345,7 @@ TEST_CASE("share hand-over: a giver that is killed at any call takes nothing wit
         "giver", "taker",
         [](Party& mine, int at) {
             (void)mine.bare("idle", big);
-            mine.device->left = at;
+            mine.die_at(at);
         },
         [](Party& taker, Child& giver, const Place& place) {
             taker.saver.pause();
@@ -373,9 +361,9 @@ TEST_CASE("share hand-over: a taker that is killed at any call leaves the pages 
     killed_at_each_call(
         "taker", "giver",
         [](Party& mine, int at) {
-            mine.device->left = at;
+            mine.die_at(at);
             (void)mine.bare("weights", big);
-            mine.device->left = 0;
+            mine.device.on_call({});
         },
         [](Party& giver, Child& taker, const Place& place) {
             go(place);
@@ -394,7 +382,7 @@ TEST_CASE("share hand-over: a leader that is killed while pages pass through it 
             Party mine{place, "leader"};
             say('r');
             wait_for_go(place);
-            mine.device->left = at;
+            mine.die_at(at);
             stay('h');
         }};
         {

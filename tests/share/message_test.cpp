@@ -16,11 +16,6 @@ using namespace process_test;
 using namespace share_support;
 using Kind = ShareMessage::Kind;
 
-std::size_t open_descriptors() {
-    const std::filesystem::directory_iterator all{"/proc/self/fd"};
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 /// Makes what no member sends, and sends it.
 struct Noise {
     /// `process`: a descriptor of some other process.
@@ -97,13 +92,13 @@ constexpr int rounds = test::sanitized ? 200 : 800;
 
 TEST_CASE_FIXTURE(OnPlace, "share messages: a leader survives noise, and serves its members afterwards") {
     Child other{[] { wait_to_be_killed(); }};
-    const std::size_t before = open_descriptors();
+    const std::size_t before = descriptors().size();
     {
         const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, other.pid(), 0)));
         const Share share = place.join({.name = "leader"});
         const detail::ShareFolder folder{"", place.folder};
         Noise noise{process.get()};
-        const std::size_t quiet = open_descriptors();
+        const std::size_t quiet = descriptors().size();
         for (int round = 0; round < rounds; ++round) {
             CAPTURE(round);
             ShareFd link;
@@ -123,13 +118,13 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a leader survives noise, and serves 
         CHECK(share.driver().release(pages).ok());
         // What a member's process has is waited for as long as it lives; with it all are closed.
         other.kill_now();
-        CHECK(soon([&] { return open_descriptors() == quiet; }));
+        CHECK(soon([&] { return descriptors().size() == quiet; }));
     }
-    CHECK(open_descriptors() == before);
+    CHECK(descriptors().size() == before);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that sends noise, and leads after it") {
-    const std::size_t before = open_descriptors();
+    const std::size_t before = descriptors().size();
     {
         std::optional<detail::ShareFolder> folder{std::in_place, "", place.folder};
         const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -174,7 +169,7 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that send
         CHECK(share.driver().release(pages).ok());
         CHECK(free_bytes(place) == 64 * page);
     }
-    CHECK(open_descriptors() == before);
+    CHECK(descriptors().size() == before);
 }
 
 TEST_CASE_FIXTURE(InFolder, "share messages: a member asks again if its other threads have used what it was granted") {
@@ -257,7 +252,7 @@ TEST_CASE_FIXTURE(InFolder,
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share messages: a keeper survives noise, and keeps what it has") {
-    const std::size_t before = open_descriptors();
+    const std::size_t before = descriptors().size();
     {
         const detail::ShareFolder folder{"", place.folder};
         detail::Keeper keeper{folder, 200ms, true};
@@ -296,6 +291,6 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a keeper survives noise, and keeps w
         }));
         CHECK(asks.get(5) != nullptr);
     }
-    CHECK(open_descriptors() == before);
+    CHECK(descriptors().size() == before);
 }
 } // namespace share_message_test

@@ -62,38 +62,12 @@ bool right(const Attached& model) {
            all_are(model.at("second").data, 2, page + 300) && all_are(model.at("scales").data, 3, 1000);
 }
 
-/// Counts the host's memory that is taken for transfers, and does something at the next import of pages or copy.
-struct Watched final : DeviceAround {
-    using DeviceAround::DeviceAround;
-    Status map_host(std::size_t bytes, void*& pages) noexcept override {
-        ++mapped;
-        return DeviceAround::map_host(bytes, pages);
-    }
-    Status import_pages(int descriptor, PageHandle& pages) noexcept override {
-        once(at_import);
-        return DeviceAround::import_pages(descriptor, pages);
-    }
-
-    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        once(at_copy);
-        return DeviceAround::copy_to_host(to, from, bytes, stream);
-    }
-
-    std::atomic<int> mapped{0};
-    std::function<void()> at_import;
-    std::function<void()> at_copy;
-
-private:
-    void once(std::function<void()>& act) {
-        std::function<void()> now;
-        {
-            const std::lock_guard lock{mutex_};
-            now.swap(act);
-        }
-        if (now) now();
-    }
-    std::mutex mutex_;
-};
+/// Does something at the next call of a kind.
+void at_next(const FaultyDriver<HostDriver>& device, Call call, const std::function<void()>& act) {
+    device.on_call([call, act, over = std::make_shared<std::atomic<bool>>(false)](const CallRecord& made) {
+        if (made.call == call && !over->exchange(true)) act();
+    });
+}
 
 /// A process that has published the model, and stays. Before the test itself has a share: with the thread sanitizer a
 /// process that has threads cannot fork one that makes some.
@@ -142,8 +116,8 @@ struct WithEngine : InFolder {
 
 /// An engine whose device does things at calls.
 struct WithWatched : InFolder {
-    const std::shared_ptr<Watched> machine = std::make_shared<Watched>(place.device());
-    Engine engine{place, AnyDriver{machine}};
+    const FaultyDriver<HostDriver> machine{place.device()};
+    Engine engine{place, machine};
 };
 
 struct Published : WithEngine {
@@ -308,7 +282,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the version that was published last is a
 
 TEST_CASE_FIXTURE(WithWatched, "publish: the version whose publication ends last is attached, whichever began first") {
     Engine quick{place};
-    machine->at_copy = [&] { (void)quick.publish("quick"); };
+    at_next(machine, Call::copy_to_host, [&] { (void)quick.publish("quick"); });
     (void)engine.publish("slow");
     Reader reader{place};
     CHECK(reader.attach().tag() == "model@slow");
@@ -340,10 +314,10 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the hash is of names and bytes, wherever
 
 TEST_CASE_FIXTURE(WithWatched, "publish: a tag is not paused while ranges in it are copied for readers") {
     std::thread pausing;
-    machine->at_copy = [&] {
+    at_next(machine, Call::copy_to_host, [&] {
         pausing = std::thread{[&] { (void)engine.saver.pause("state"); }};
         std::this_thread::sleep_for(100ms);
-    };
+    });
     CHECK_NOTHROW((void)engine.publish());
     pausing.join();
     Reader reader{place};
@@ -379,9 +353,9 @@ TEST_CASE_FIXTURE(WithWatched, "publish: many copied ranges are hashed together"
         const std::string name = "more " + std::to_string(i);
         options.names.push_back({name, engine.block("state", 100, i), 100, PublishAccess::copied});
     }
-    const int before = machine->mapped;
+    const std::uint64_t before = machine.calls(Call::map_host);
     (void)engine.share.publish("model", engine.saver, "weights", options);
-    CHECK(machine->mapped - before < 5);
+    CHECK(machine.calls(Call::map_host) - before < 5);
     Reader reader{place};
     const Attached model = reader.attach();
     CHECK(all_are(model.at("more 19").data, 19, 100));
@@ -634,9 +608,9 @@ TEST_CASE_FIXTURE(WithModel, "publish: a reader whose saver is closed has no pag
 }
 
 TEST_CASE_FIXTURE(Published, "publish: what is withdrawn while a reader attaches is not published again by it") {
-    const auto machine = std::make_shared<Watched>(place.device());
-    Reader reader{place, AnyDriver{machine}};
-    machine->at_import = [&] { engine.share.withdraw("model"); };
+    const FaultyDriver<HostDriver> machine{place.device()};
+    Reader reader{place, machine};
+    at_next(machine, Call::import_pages, [&] { engine.share.withdraw("model"); });
     const Attached model = reader.attach();
     CHECK(right(model));
     CHECK_THROWS_AS((void)engine.share.attach("model", engine.saver), Unavailable);
@@ -644,7 +618,7 @@ TEST_CASE_FIXTURE(Published, "publish: what is withdrawn while a reader attaches
     (void)other.publish();
     (void)other.share.publish("other", other.saver, "state", {.names = {{"scales", other.scales, 1000}}});
     reader.saver.drop(model.tag());
-    machine->at_import = [&] { other.share.withdraw("other"); };
+    at_next(machine, Call::import_pages, [&] { other.share.withdraw("other"); });
     (void)reader.attach();
     CHECK(asking.list().size() == 1);
     other.share.withdraw("model");

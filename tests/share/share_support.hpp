@@ -124,10 +124,7 @@ inline bool is_of_a_share(int socket) {
 /// Whether this process has a share's socket, or anything in the place's folder, open: for a forked child. Drivers have
 /// sockets of their own.
 inline bool has_share_descriptors(const Place& place) {
-    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        std::error_code gone; // the iterator's own
-        const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
-        const int descriptor = std::stoi(each.path().filename().string());
+    for (const auto& [descriptor, target] : process_test::descriptors()) {
         if (descriptor > STDERR_FILENO && (is_of_a_share(descriptor) || target.starts_with(place.folder))) return true;
     }
     return false;

@@ -44,17 +44,13 @@ struct OneBlock final : DeviceAround {
 };
 
 /// Takes long to create pages, and plain memory.
-struct SlowCreate final : DeviceAround {
-    using DeviceAround::DeviceAround;
-    Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override {
-        std::this_thread::sleep_for(60ms);
-        return DeviceAround::create_shared(bytes, pages);
-    }
-    Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
-        std::this_thread::sleep_for(60ms);
-        return DeviceAround::allocate_plain(bytes, address);
-    }
-};
+FaultyDriver<HostDriver> slow(HostDriver device) {
+    const FaultyDriver<HostDriver> driver{std::move(device)};
+    driver.on_call([](const CallRecord& made) {
+        if (made.call == Call::create_shared || made.call == Call::allocate_plain) std::this_thread::sleep_for(60ms);
+    });
+    return driver;
+}
 
 /// Takes long to return a descriptor of pages.
 struct SlowExport final : DeviceAround {
@@ -71,14 +67,10 @@ struct SlowExport final : DeviceAround {
 
 /// Whether this process has a file of a machine open twice: a simulated device keeps one descriptor of each.
 bool has_pages_twice() {
-    std::vector<std::string> found;
-    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        std::error_code gone; // the iterator's own
-        const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
-        if (!contains(target, "/dev/shm/memsaver-") || !contains(target, "/p")) continue;
-        if (std::find(found.begin(), found.end(), target) != found.end()) return true;
-        found.push_back(target);
-    }
+    std::set<std::string> found;
+    for (const auto& [descriptor, target] : descriptors())
+        if (contains(target, "/dev/shm/memsaver-") && contains(target, "/p") && !found.insert(target).second)
+            return true;
     return false;
 }
 
@@ -134,27 +126,18 @@ TEST_CASE_FIXTURE(OnPair,
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: no kernel copies, which would take turns with other members' kernels") {
-    struct Counted final : DeviceAround {
-        using DeviceAround::DeviceAround;
-        Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-            copies += bytes != 0 ? 1 : 0;
-            return DeviceAround::copy_by_kernel(to, from, bytes, stream);
-        }
-        std::atomic<int> copies{0};
-    };
-    const auto counted = std::make_shared<Counted>(place.device());
-    const AnyDriver device{counted};
+    const FaultyDriver<HostDriver> device{place.device()};
     const Share share{device, {.folder = place.folder}};
     for (const bool shared : {false, true}) {
         CAPTURE(shared);
-        MemorySaver<> saver{shared ? share.driver() : device};
+        MemorySaver<> saver{shared ? share.driver() : AnyDriver{device}};
         const HostBackup kept{.threads = 2, .kernel_copies = {.after = 1ns, .least_bytes = 1}};
         void* const block = saver.arena("weights", kept).allocate(4 * page);
         std::memset(block, 5, 4 * page);
-        counted->copies = 0;
+        const std::uint64_t before = device.calls(Call::copy_by_kernel);
         for (int i = 0; i < 3; ++i) pause_and_resume(saver);
         CHECK(all_are(block, 5, 4 * page));
-        CHECK((counted->copies == 0) == shared);
+        CHECK((device.calls(Call::copy_by_kernel) == before) == shared);
     }
 }
 
@@ -227,8 +210,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whate
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: threads that allocate at the same time stay below the ceiling of their member") {
-    const auto machine = std::make_shared<SlowCreate>(place.device());
-    const Share share{AnyDriver{machine}, {.ceiling = 10 * page, .folder = place.folder}};
+    const Share share{slow(place.device()), {.ceiling = 10 * page, .folder = place.folder}};
     std::atomic<int> taken{0};
     Threads{4,
             [&](std::size_t i) {
@@ -246,8 +228,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: threads that allocate at the same time stay b
 TEST_CASE_FIXTURE(OnPlace, "share: a grant that is used slowly stays") {
     bool kept = false;
     for (int attempt = 0; attempt < 5 && !kept; ++attempt) { // a busy host may stall this process for too long
-        const auto machine = std::make_shared<SlowCreate>(place.device());
-        const Share share{AnyDriver{machine}, {.folder = place.folder}};
+        const Share share{slow(place.device()), {.folder = place.folder}};
         Member saver{place, {.name = "other", .priority = 1}};
         REQUIRE(share.driver().ask_for_room(50 * page, 0).ok());
         std::thread waiting{[&] { (void)saver.share.driver().ask_for_room(60 * page, 3'000'000'000); }}; // comes first
@@ -672,14 +653,11 @@ TEST_CASE_FIXTURE(OnPlace,
 
 TEST_CASE_FIXTURE(OnPlace, "share: it has no eventfd, which it could not tell from the program's with that number") {
     const auto eventfds = [] {
-        std::size_t found = 0;
-        for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-            std::error_code gone; // the iterator's own
-            found += contains(std::filesystem::read_symlink(each.path(), gone).string(), "[eventfd]") ? 1U : 0U;
-        }
-        return found;
+        const auto all = descriptors();
+        return std::count_if(all.begin(), all.end(),
+                             [](const auto& each) { return contains(each.second, "[eventfd]"); });
     };
-    const std::size_t before = eventfds();
+    const auto before = eventfds();
     Member member{place, {}};
     void* const block = fill(member, "weights", page, 1);
     (void)publish(member.share, member, block);

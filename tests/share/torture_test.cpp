@@ -124,22 +124,6 @@ struct Board {
     std::atomic<std::uint64_t> forked{0};
 };
 
-/// Kills its process before the call of a number, and counts pages that came from elsewhere.
-struct Mortal final : DeviceAround {
-    Mortal(const AnyDriver& inner, Board& board, std::uint64_t calls)
-        : DeviceAround{inner}, board_{board}, left_{static_cast<std::int64_t>(calls)} {}
-    Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
-        if (left_.fetch_sub(1) == 1) (void)::kill(::getpid(), SIGKILL);
-        const Status status = forward();
-        if (status.ok() && made.call == Call::import_pages) board_.passed += 1;
-        return status;
-    }
-
-private:
-    Board& board_;
-    std::atomic<std::int64_t> left_;
-};
-
 /// The words of a part of a page.
 using Words = std::array<std::uint64_t, share_support::page / sizeof(std::uint64_t)>;
 
@@ -317,7 +301,12 @@ private:
         options.answer_within = 300ms;
         options.folder = place_.folder;
         const std::uint64_t calls = random_.one_in(3) ? 1 + random_(random_.one_in(2) ? 60 : 1500) : 0;
-        return Share{AnyDriver{std::make_shared<Mortal>(place_.device(), board_, calls)}, options};
+        const FaultyDriver<AnyDriver> device{place_.device()};
+        device.on_call([this, left = std::make_shared<std::atomic<std::uint64_t>>(calls)](const CallRecord& made) {
+            if ((*left)-- == 1) (void)::kill(::getpid(), SIGKILL);
+            if (made.call == Call::import_pages) board_.passed += 1;
+        });
+        return Share{device, options};
     }
 
     /// Returns false if it leaves.

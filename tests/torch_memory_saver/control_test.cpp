@@ -70,11 +70,7 @@ TEST_CASE("a file that is not a pipe is left alone") {
 
 TEST_CASE("no thread for it: reported, and signals, descriptors and files are unchanged") {
     Place place;
-    const auto descriptors = [] {
-        return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},
-                             std::filesystem::directory_iterator{});
-    };
-    const auto before = descriptors();
+    const auto before = process_test::descriptors();
     pthread_attr_t usual;
     REQUIRE(pthread_getattr_default_np(&usual) == 0);
     pthread_attr_t boundless = usual;
@@ -87,7 +83,7 @@ TEST_CASE("no thread for it: reported, and signals, descriptors and files are un
     sigset_t blocked;
     REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0);
     CHECK(sigismember(&blocked, SIGTERM) == 0);
-    CHECK(descriptors() == before);
+    CHECK(process_test::descriptors() == before);
     CHECK(std::filesystem::is_empty(place.folder.path));
 }
 
@@ -100,15 +96,8 @@ TEST_CASE("a child that ends leaves its parent's alone") {
     static Place place;
     static auto* const control = new Control;
     CHECK(control->open(place.path, [](const std::string&, const std::string&) { return 0; }).empty());
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        control->remove(); // as `exit` would
-        ::_exit(0);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    process_test::Child child{[&] { control->remove(); }}; // as `exit` would
+    CHECK(child.wait() == 0);
     CHECK(std::filesystem::exists(place.path));
     CHECK(place.state() == "0 ready 0");
     control->remove();

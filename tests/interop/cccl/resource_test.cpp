@@ -1,9 +1,7 @@
 // The memory resource, called as both generations of CCCL's concepts call it, on host memory. Built with the headers of
 // each available generation.
 #include "memsaver/interop/cccl.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 #include <doctest/doctest.h>
 
@@ -120,41 +118,37 @@ TEST_CASE_FIXTURE(OnMachine, "copies are equal and keep the memory alive, beyond
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("a freed block can be reused at once by its own stream, and by others once that stream has passed") {
-    for (const Free& free : stream_ordered_frees()) {
-        const Checked machine{host_machine};
-        HeldStream mine{host_of(machine.driver)};
-        HeldStream other{host_of(machine.driver)};
-        MemorySaver saver{machine.driver};
-        ArenaResource resource{saver.arena("cccl")};
-        const ::cuda::stream_ref stream{mine.as_cuda()};
-        void* const block = resource.allocate(stream, 2_MiB);
-        free(resource, block, 2_MiB, stream);
-        const ::cuda::stream_ref elsewhere{other.as_cuda()};
-        for (int i = 0; i < 8; ++i) CHECK(resource.allocate(elsewhere, 2_MiB) != block);
-        CHECK(resource.allocate(stream, 2_MiB) == block);
-        free(resource, block, 2_MiB, stream);
-        mine.finish();
-        std::set<void*> later;
-        for (int i = 0; i < 64; ++i) later.insert(resource.allocate(elsewhere, 2_MiB));
-        CHECK(later.contains(block)); // while the other stream is still held
-        other.finish();
-    }
+TEST_CASE_FIXTURE(OnHost,
+                  "a freed block can be reused at once by its own stream, and by others once that stream has passed") {
+    const Free free = stream_ordered_frees()[each_of<std::size_t>({0, 1, 2, 3})];
+    HeldStream mine{host_of(machine.driver)};
+    HeldStream other{host_of(machine.driver)};
+    MemorySaver saver{machine.driver};
+    ArenaResource resource{saver.arena("cccl")};
+    const ::cuda::stream_ref stream{mine.as_cuda()};
+    void* const block = resource.allocate(stream, 2_MiB);
+    free(resource, block, 2_MiB, stream);
+    const ::cuda::stream_ref elsewhere{other.as_cuda()};
+    for (int i = 0; i < 8; ++i) CHECK(resource.allocate(elsewhere, 2_MiB) != block);
+    CHECK(resource.allocate(stream, 2_MiB) == block);
+    free(resource, block, 2_MiB, stream);
+    mine.finish();
+    std::set<void*> later;
+    for (int i = 0; i < 64; ++i) later.insert(resource.allocate(elsewhere, 2_MiB));
+    CHECK(later.contains(block)); // while the other stream is still held
+    other.finish();
 }
 
-TEST_CASE("a block freed without a stream waits for the device, and freeing does not") {
-    for (const PlainFree& free : plain_frees()) {
-        const Checked machine{host_machine};
-        HeldStream busy{host_of(machine.driver)};
-        MemorySaver saver{machine.driver};
-        // So that waiting is not worthwhile.
-        ArenaResource resource{saver.arena("cccl", Discard{}, {.reserve = 64_MiB})};
-        void* const block = resource.allocate_sync(2_MiB);
-        free(resource, block, 2_MiB); // returns although the device is busy
-        CHECK(resource.arena().usage().blocks == 0);
-        for (int i = 0; i < 8; ++i) CHECK(resource.allocate_sync(2_MiB) != block);
-        busy.finish();
-    }
+TEST_CASE_FIXTURE(OnHost, "a block freed without a stream waits for the device, and freeing does not") {
+    const PlainFree free = plain_frees()[each_of<std::size_t>({0, 1})];
+    HeldStream busy{host_of(machine.driver)};
+    MemorySaver saver{machine.driver};
+    ArenaResource resource{saver.arena("cccl", Discard{}, {.reserve = 64_MiB})}; // so that waiting is not worthwhile
+    void* const block = resource.allocate_sync(2_MiB);
+    free(resource, block, 2_MiB); // returns although the device is busy
+    CHECK(resource.arena().usage().blocks == 0);
+    for (int i = 0; i < 8; ++i) CHECK(resource.allocate_sync(2_MiB) != block);
+    busy.finish();
 }
 
 TEST_CASE_FIXTURE(OnSaver, "0 bytes, no room, an alignment that is no power of two" * on_machines) {
