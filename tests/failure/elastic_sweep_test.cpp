@@ -12,14 +12,4 @@ TEST_CASE("sweep: elastic memory, without memory") {
     sweep_all(elastic(), {.policies = some_policies(1, {"pinned"}),
                           .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
 }
-
-TEST_CASE("sweep: elastic memory, switched off") {
-    std::vector<Operation> operations = elastic();
-    std::erase_if(operations, [](const Operation& operation) { // unused plain memory is already freed
-        return std::string_view{operation.name} == "elastic: commit, with room only in other tags' unused memory";
-    });
-    sweep_all(operations, {.policies = some_policies(1, {"pinned"}),
-                           .kinds = {StatusKind::other, StatusKind::gone},
-                           .setting = {.name = "switched off", .enabled = false}});
-}
 } // namespace failure_elastic_sweep_test

@@ -14,10 +14,4 @@ TEST_CASE("sweep: loading from files, without memory") {
         only(loading(), {"load", "load: resume", "load: pause, of bytes that the file no longer has"}),
         {.policies = some_policies(1, {"zero"}), .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
 }
-
-TEST_CASE("sweep: loading from files, switched off") {
-    sweep_all(only(loading(), {"load", "load: a part"}), {.policies = some_policies(1, {"zero"}),
-                                                          .kinds = {StatusKind::other, StatusKind::gone},
-                                                          .setting = {.name = "switched off", .enabled = false}});
-}
 } // namespace failure_load_sweep_test

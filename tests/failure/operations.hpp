@@ -1,7 +1,6 @@
 // All groups of operations of the public interface.
 #pragma once
 
-#include "failure/operations_alone.hpp"
 #include "failure/operations_arriving.hpp"
 #include "failure/operations_devices.hpp"
 #include "failure/operations_elastic.hpp"
@@ -18,9 +17,8 @@ namespace test {
 /// Returns the repeatable operations on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
-    for (const auto& group :
-         {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(), workspaces(), elastic(),
-          exchanging(), of_one_arena(), with_hooks(), residency(), loading()}) {
+    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(),
+                              workspaces(), elastic(), exchanging(), with_hooks(), residency(), loading()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

@@ -8,33 +8,6 @@
 
 namespace test {
 
-/// A policy chosen at run time, for a type that needs it at compile time.
-struct ChosenPolicy {
-    AnyPolicy chosen;
-
-    struct Slot {
-        detail::UniquePtr<detail::AnySlot> of;
-        void prepare(const LiveSet& live) { of->prepare(live); }
-        Ticket save(const LiveSet& live) { return of->save(live); }
-        Ticket restore(const LiveSet& live) { return of->restore(live); }
-        Status resumed() noexcept { return of->resumed(); }
-        void forget(std::uint64_t serial) noexcept { of->forget(serial); }
-        void invalidate() noexcept { of->invalidate(); }
-        [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return of->backed_up_bytes(); }
-        [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-            return of->view(serial, offset, bytes);
-        }
-        [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept { return of->scratch(); }
-        Status close() noexcept { return of->close(); }
-    };
-
-    [[nodiscard]] std::string_view name() const noexcept { return chosen.name(); }
-    [[nodiscard]] Slot open(const AnyDriver& driver) const { return {chosen.open(driver)}; }
-    friend bool operator==(const ChosenPolicy&, const ChosenPolicy&) = default;
-};
-
-using AloneArena = TaggedArena<FailingDriver, ChosenPolicy>;
-
 /// The configuration of a world, besides its policy.
 struct Setting {
     const char* name = ""; ///< for messages, if it is not the default one
@@ -245,7 +218,6 @@ struct Populated {
             CHECK(sum.first == used);
             CHECK(sum.second == blocks);
         }
-        if (alone) mapped += alone->usage().mapped_bytes;
         const std::size_t there = well ? well->handle_bytes() + well->plain_bytes() : 0;
         if (!lost || setting.enabled) // plain memory of a lost device is gone, and no longer counted
             CHECK(mapped == driver.handle_bytes() + driver.plain_bytes() + there);
@@ -349,7 +321,6 @@ struct Populated {
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
     Arrival coming{};
-    std::optional<AloneArena> alone{};
     Elastic elastic{};
     std::vector<Hook> hooks{};
     std::optional<Registrations> registrations{}; ///< of memory of "swept"

@@ -33,7 +33,6 @@ inline void end(Populated& world) {
     world.handle = {};
     world.elastic = {};
     world.coming = {};
-    world.alone.reset();
     world.saver.reset();
 }
 
@@ -64,7 +63,6 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     if (world.setting.then != Setting::Then::retries) {
         if (world.saver && world.setting.then == Setting::Then::closes) {
             world.saver->close();
-            world.alone.reset();
             CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.pinned_bytes() == 0);
         }
         end(world);
@@ -154,16 +152,16 @@ inline std::string name_of(const std::string& operation, const std::string& sett
     return operation + (contains(operation, ": ") ? ", " : ": ") + setting;
 }
 
-/// A compressed backup needs additional device memory during a resume.
-inline bool has_room(const Operation& operation, const SweptPolicy& policy) {
-    return !contains(operation.name, "with room only") || !contains(policy.name, "compressed");
+/// A compressed backup needs additional device memory during a resume. Unused plain memory has been freed already.
+inline bool has_room(const Operation& operation, const SweptPolicy& policy, const Setting& setting = {}) {
+    return !contains(operation.name, "with room only") || (setting.enabled && !contains(policy.name, "compressed"));
 }
 
 /// Tries one operation with the failures that `sampled` takes, and once under each policy without any.
 inline void sweep_one(const Operation& operation, const Sweep& through, const Sampling& sampled, Points& points) {
     std::uint64_t index = 0;
     for (const SweptPolicy& policy : through.policies) {
-        if (!has_room(operation, policy)) continue;
+        if (!has_room(operation, policy, through.setting)) continue;
         Setting setting = through.setting;
         setting.nasty = !setting.nasty && sampled.takes(index);
         const std::uint64_t calls = run_point(operation, policy, {.nth = never}, setting, points);

@@ -78,8 +78,8 @@ TEST_CASE("no memory: pausing and resuming, under every sort of policy") {
 TEST_CASE("no memory: savers and tags that end, evictions, two devices, single handles") {
     const Operation other{"another saver", nothing,
                           [](Populated& world) {
-                              MemorySaver second{world.driver};
-                              (void)second.arena("swept", world.policy.policy).allocate(64_KiB);
+                              TaggedArena<FailingDriver, HostBackup> second{world.driver, "second", {.threads = 1}};
+                              (void)second.allocate(64_KiB);
                               second.close();
                           },
                           nothing};
