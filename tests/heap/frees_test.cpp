@@ -2,10 +2,7 @@
 #include "memsaver/heap/frees.hpp"
 #include "support/machines.hpp"
 
-#include <array>
 #include <list>
-#include <set>
-#include <thread>
 
 namespace heap_frees_test {
 using namespace test;
@@ -55,24 +52,5 @@ TEST_CASE_FIXTURE(Fixture, "Frees: a stream has sixteen marks, however much wait
     CHECK(collected() == 100);
     CHECK(driver.outstanding().events <= 64); // spare ones
     CHECK(frees.streams() <= 16);
-}
-
-TEST_CASE("SpareEvents: at most 64 are kept, and each is given to one thread") {
-    SpareEvents spare;
-    std::size_t refused = 0;
-    for (std::uintptr_t i = 1; i <= 100; ++i) refused += spare.exchange(reinterpret_cast<HostEvent*>(i)) ? 1U : 0U;
-    CHECK(refused == 36);
-    std::array<std::vector<void*>, 4> taken;
-    std::vector<std::thread> threads;
-    for (std::vector<void*>& mine : taken) {
-        threads.emplace_back([&] {
-            for (EventRef event; (event = spare.exchange({}));) mine.push_back(event.native());
-        });
-    }
-    for (std::thread& each : threads) each.join();
-    std::set<void*> all;
-    for (const std::vector<void*>& mine : taken) all.insert(mine.begin(), mine.end());
-    CHECK(all.size() == 64);
-    CHECK(taken[0].size() + taken[1].size() + taken[2].size() + taken[3].size() == 64);
 }
 } // namespace heap_frees_test

@@ -2,30 +2,12 @@
 // test program: if it failed less often than it is told to, the numbers of failures here would be wrong.
 #include "failing_new.hpp"
 #include "memsaver/arena/addresses.hpp"
-#include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/frees.hpp"
 #include "support/failing_operators.hpp"
 #include "support/machines.hpp"
 
 namespace no_memory_bookkeeping_test {
 using namespace test;
-
-TEST_CASE("OffsetMap: without memory to grow it keeps its items, and needs none to change them") {
-    OffsetMap map;
-    int failures = 0;
-    for (std::uint32_t i = 1; i <= 500; ++i) {
-        failures += no_memory::sweep([&] { map.reserve(i); },
-                                     [&] {
-                                         for (std::uint32_t k = 1; k < i; ++k) REQUIRE(map.find(Address{k} << 8U) == k);
-                                     });
-        no_memory::countdown = 0;
-        map.insert(Address{i} << 8U, i);
-        map.erase(Address{i} << 8U);
-        map.insert(Address{i} << 8U, i);
-        no_memory::countdown = -1;
-    }
-    CHECK(failures > 3);
-}
 
 TEST_CASE("Addresses: a range that could not be noted is neither taken nor freed") {
     const HostDriver driver{8_MiB};

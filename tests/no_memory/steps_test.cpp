@@ -7,7 +7,6 @@
 namespace no_memory_steps_test {
 using namespace test;
 using Machine = FaultyDriver<HostDriver>;
-const FreeOrder idle{FreeOrder::Kind::idle, {}, 0};
 
 void pause(ArenaCore& core) {
     PauseStep step{core, core.take_turn(), std::nullopt};
@@ -71,35 +70,5 @@ TEST_CASE("ResumeStep: pages that cannot be released are used again, however oft
         driver.heal();
     }
     CHECK(driver.everything_given_back());
-}
-
-TEST_CASE("TrimStep: whatever host memory it lacks, the extents that it takes out are recorded") {
-    bool failed = true;
-    for (int n = 0; failed; ++n) {
-        CAPTURE(n);
-        REQUIRE(n < 100);
-        const Machine driver{HostDriver{8_GiB}};
-        failed = false;
-        {
-            ArenaCore core{driver, "tag", Discard{}, {}};
-            core.deallocate(core.allocate({3_GiB}), idle); // three extents, addresses reserved in one piece
-            {
-                TrimStep step{core, core.take_turn()};
-                no_memory::countdown = n;
-                step.release();
-                failed = no_memory::countdown <= 0; // or exactly enough: then once more
-                no_memory::countdown = -1;
-                Status status;
-                const TagReport row = step.commit(status);
-                CHECK(row.released_bytes + driver.handle_bytes() == 3_GiB);
-                CHECK((row.released_bytes == 3_GiB || !status.ok() || failed));
-            }
-            CHECK(core.usage().mapped_bytes == driver.handle_bytes());
-            (void)core.allocate({3_GiB});
-            CHECK(core.usage().mapped_bytes == driver.handle_bytes());
-        }
-        CHECK(driver.violations().empty());
-        CHECK(driver.everything_given_back());
-    }
 }
 } // namespace no_memory_steps_test
