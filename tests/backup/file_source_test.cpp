@@ -98,6 +98,31 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: many ranges of many files in one block; 
     CHECK(cycle() >= size);
 }
 
+/// A machine that reads past the page cache, and on which a file is replaced before it is opened for that.
+struct Replaced : DeviceAround {
+    Replaced(const MachineDriver& driver, std::string from, std::string to)
+        : DeviceAround{driver}, aside{std::move(from)}, path{std::move(to)} {}
+    Status open_source(const char* name, bool direct, FileRef& file) noexcept override {
+        if (direct) (void)std::rename(aside.c_str(), path.c_str());
+        return DeviceAround::open_source(name, false, file);
+    }
+    Status file_cached(FileRef, std::size_t, std::size_t, bool& yes) noexcept override { return yes = false, Status{}; }
+    const std::string aside;
+    const std::string path;
+};
+
+TEST_CASE_FIXTURE(OnFiles, "FileSource: a file that is replaced while it is being opened is read as it was") {
+    const std::string path = files.put("model", pattern(1_MiB, 1));
+    const std::string aside = files.put("aside", pattern(1_MiB, 2));
+    MemorySaver own{AnyDriver{std::make_shared<Replaced>(machine.driver, aside, path)}};
+    const Buffer<unsigned char> block{own.arena("model", small_source()), 1_MiB};
+    own.load(block.data(), 1_MiB, path);
+    CHECK_FALSE(std::filesystem::exists(aside));
+    CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 1));
+    pause_and_resume(own, "model"); // keeps them on the host: the file is another one
+    CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 1));
+}
+
 TEST_CASE_FIXTURE(OnModel, "FileSource: a block begins with the file that was loaded last" * on_machines) {
     const std::string one = files.put("one", pattern(1_MiB, 1));
     const std::string two = files.put("two", pattern(1_MiB, 2));

@@ -52,6 +52,17 @@ TEST_CASE_FIXTURE(OnFour, "use: paused tags are resumed, and room is made by pau
     CHECK(contains(printed(saver.usage()), "users"));
 }
 
+TEST_CASE_FIXTURE(OnFour, "use: hooks run around what it pauses and what it resumes") {
+    std::string told;
+    const auto note = [&](const char* what) {
+        return [&told, what](const auto& event) { told += what + event.tags.front() + ' '; };
+    };
+    const Hook hooks[] = {saver.before_pause(note("-")), saver.after_pause(note("=")), saver.before_resume(note("+")),
+                          saver.after_resume(note("#"))};
+    for (const char* name : {"a", "b", "c", "c", "d"}) const Use use = saver.use(name);
+    CHECK(told == "+a #a +b #b +c #c -a +d =a #d ");
+}
+
 TEST_CASE_FIXTURE(OnFour, "use: one that can never fit is OutOfMemory at once, and says who holds what") {
     const Use held = saver.use("a");
     const auto refused = [&](const Tags& tags) {
