@@ -22,7 +22,7 @@ struct ArenaOptions {
     std::size_t capacity = 0;
     /// Memory allocated up front, in as few handles as possible. Later growth adds to it.
     std::size_t reserve = 0;
-    /// Device memory that allocations and resumes leave free. 0: the saver's margin, if there is a saver.
+    /// Device memory that allocations and resumes leave free. 0: the saver's margin.
     std::size_t margin = 0;
     /// Backs every block by a single handle, so that code that queries the driver for the allocation around a pointer
     /// (registrations with NCCL, UCX or libfabric, exports) sees the whole block. Limitations: a block is at most as
@@ -30,7 +30,7 @@ struct ArenaOptions {
     /// and the destruction of an elastic range waits for an operation that another thread has in progress. Each handle
     /// costs driver time, and a resume does not merge handles.
     bool single_handle = false;
-    /// Receives failures that cannot be thrown. Empty: the saver's sink, if there is a saver.
+    /// Receives failures that cannot be thrown. Empty: the saver's sink.
     EventSink events{};
     /// Budget shared by arenas that may take host memory at the same time. A saver's arenas share the saver's budget.
     std::shared_ptr<detail::HostBudget> host_budget{};

@@ -72,9 +72,8 @@ struct Holder {
 namespace detail {
 
 /// One line about the largest holders: `held: "a" 1.00 GiB in use by 2, "b" 2.00 MiB idle, and 3 more`. `elsewhere`:
-/// bytes of the device that none of `ours` holds.
-[[nodiscard]] std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere = 0,
-                                  const char* ours = "this saver's tags");
+/// bytes of the device that none of them holds.
+[[nodiscard]] std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere = 0);
 
 } // namespace detail
 

@@ -22,7 +22,7 @@ MEMSAVER_INLINE std::string text_of(const Holder& row) {
     return row.users == 0 ? text : text + text_of({" by ", in_digits(row.users)});
 }
 
-MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere, const char* ours) {
+MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere) {
     constexpr std::size_t shown = 4;
     detail::Vector<const Holder*> sorted;
     const bool one_device = all_in(holders, [&](const Holder& row) { return row.device == holders.front().device; });
@@ -36,7 +36,8 @@ MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::siz
         if (!one_device) text += text_of({" on device ", in_digits(sorted[i]->device)});
     }
     if (sorted.size() > shown) text += text_of({", and ", in_digits(sorted.size() - shown), " more"});
-    if (elsewhere != 0) text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside ", ours});
+    if (elsewhere != 0)
+        text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside this saver's tags"});
     return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/attic.hpp"
@@ -130,15 +131,10 @@ public:
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
         LiveSet live;
         live.tag = arena.tag();
-        struct Reading {
-            PlainBlocks& all;
-            const ArenaCore& arena;
-            std::shared_ptr<AnySlot> slot;
-            ~Reading() { all.end_load(arena, std::move(slot)); }
-        };
-        const Reading reading{*this, arena, reader().open(arena.driver())};
+        std::shared_ptr<AnySlot> slot = reader().open(arena.driver());
+        const Finally end{[&] { end_load(arena, std::move(slot)); }};
         try {
-            (void)reading.slot->load({as_address(pointer), from.bytes, 1}, 0, from, live);
+            (void)slot->load({as_address(pointer), from.bytes, 1}, 0, from, live);
         } catch (const Misuse& error) {
             misuse({"load(", in_hex(pointer), ", ", in_bytes(from.bytes), ", ", in_quotes(from.path), ") in tag ",
                     in_quotes(arena.tag()), ": ", error.what()});

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
@@ -213,16 +214,11 @@ private:
     }
     /// Calls a function of the program; errors name the entry. If the function ended the registration, ends it now.
     void call(Entry& entry, const char* what, const std::function<void()>& function) {
-        struct Calling {
-            RegistrationBook& book;
-            Entry& entry;
-            ~Calling() {
-                entry.called = false;
-                if (entry.ended) book.remove(entry);
-            }
-        };
         entry.called = true;
-        const Calling calling{*this, entry};
+        const Finally returned{[&] {
+            entry.called = false;
+            if (entry.ended) remove(entry);
+        }};
         const std::vector<std::string> any;
         const Running::Entry mark{saver_->state().running_, Running::Kind::hook, &any}; // whoever pauses wants the lock
         try {

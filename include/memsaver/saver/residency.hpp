@@ -2,6 +2,7 @@
 // nothing about how a tag is paused or resumed, or which threads wait for which.
 #pragma once
 
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/pointers.hpp"
@@ -131,7 +132,8 @@ public:
         Reclaiming now{enough ? 1 : std::max<std::size_t>(wanted - std::min(memory.free_bytes, wanted), 1), device,
                        options, deadline, true};
         {
-            const Residents::Evicting evicting{residents_};
+            residents_.evicting(1);
+            const Finally end{[&] { residents_.evicting(-1); }};
             while (!now.enough() && evict_some(now)) {
             }
         }
@@ -209,7 +211,7 @@ private:
             throw *refused_;
         }
         tries.asked += 1;
-        tries.relief.begin_anew();
+        tries.awaited_copies = false;
         return nullptr;
     }
     /// Makes room for `in` without evictions, or waits until other threads' uses of `others` may have ended. After the
@@ -248,27 +250,16 @@ private:
         now.got.evicted_bytes = evicted;
         return true;
     }
-    /// The tags whose before-pause hooks have run and which are not paused; in the end their failed-pause hooks run.
-    struct Told {
-        SaverState& state;
-        PauseEvent event{};
-
-        explicit Told(SaverState& of) : state{of} {}
-        Told& operator=(Told&&) = delete;
-        ~Told() {
-            if (!event.tags.empty()) state.run_failed_pause_hooks(event);
-        }
-    };
-    /// Runs the before-pause hooks of each tag. A tag whose hook throws is passed by from now on, and the result is
-    /// false.
-    [[nodiscard]] bool hooks_agree(const ResidentList& chosen, Told& told) {
+    /// Runs the before-pause hooks of each tag, and adds it to `told`. A tag whose hook throws is passed by from now
+    /// on, and the result is false.
+    [[nodiscard]] bool hooks_agree(const ResidentList& chosen, std::vector<std::string>& told) {
         bool all = true;
         if (state_.hooks_.empty(HookKind::before_pause)) return all;
         for (const auto& tag : chosen) {
             PauseEvent event{{tag->tag}, {}};
             try {
                 state_.run_hooks(HookKind::before_pause, event, false);
-                told.event.tags.push_back(tag->tag);
+                told.push_back(tag->tag);
             } catch (...) { // a hook may throw anything; this tag stays resident
                 state_.run_failed_pause_hooks(event);
                 passed_by_.push_back(tag);
@@ -298,8 +289,11 @@ private:
     Moved move(const ResidentList& out, const Tags& in, const Order& order, const Deadline& until,
                const TimeLimit& timeout) {
         const bool resumes = in.size() != 0;
-        Told told{state_};
-        if (!hooks_agree(out, told)) return Moved::again;
+        PauseEvent told; // the tags whose before-pause hooks have run and which are not paused
+        const Finally undo{[&] {
+            if (!told.tags.empty()) state_.run_failed_pause_hooks(told);
+        }};
+        if (!hooks_agree(out, told.tags)) return Moved::again;
         run_before_resume_hooks(in);
         const Tags going = tags_of(out);
         PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
@@ -365,7 +359,7 @@ private:
         erase_in(come.tags, [&](const std::string& tag) {
             return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
         });
-        erase_in(told.event.tags, [&](const std::string& tag) { return is_in(gone.tags, tag); });
+        erase_in(told.tags, [&](const std::string& tag) { return is_in(gone.tags, tag); });
         if (!gone.tags.empty()) state_.run_after(HookKind::after_pause, gone, first);
         if (!come.tags.empty()) state_.run_after(HookKind::after_resume, come, first);
         const std::chrono::nanoseconds elapsed = done_.elapsed + gone.report.elapsed; // which is that of both

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/pointers.hpp"
@@ -334,24 +335,13 @@ public:
 
     // --- claims and evictions ---
 
-    /// Says, for as long as it lives, that this thread evicts for an allocation or a resume. It does not queue, because
-    /// uses in the queue may wait for other uses.
-    class [[nodiscard]] Evicting {
-    public:
-        explicit Evicting(Residents& residents) : residents_{residents} {
-            const std::lock_guard lock{residents_.mutex_};
-            residents_.evicting_ += 1;
-        }
-        Evicting& operator=(Evicting&&) = delete;
-        ~Evicting() {
-            const std::lock_guard lock{residents_.mutex_};
-            residents_.evicting_ -= 1;
-            residents_.notify_all();
-        }
-
-    private:
-        Residents& residents_;
-    };
+    /// One more thread, or one less, evicts for an allocation or a resume. It does not queue, because uses in the queue
+    /// may wait for other uses.
+    void evicting(int more) noexcept {
+        const std::lock_guard lock{mutex_};
+        evicting_ += more;
+        notify_all();
+    }
     /// While other threads evict or move tags, waits until there were more than `seen` evictions, or until the
     /// deadline. Returns whether there were.
     [[nodiscard]] bool await_eviction(std::size_t seen, const Deadline& deadline) {
@@ -521,19 +511,12 @@ private:
     /// Waits until none of these tags is in use, and lets no new use of them begin meanwhile; see Claim.
     void await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags, const Deadline& deadline,
                     const char* what) {
-        struct Pauser { // while it lives, no new use of the tags begins
-            Residents& all;
-            const ResidentList& tags;
-            Pauser(Residents& of, const ResidentList& its) : all{of}, tags{its} {
-                for (const auto& tag : tags) tag->pausers += 1;
-                all.notify_all(); // uses waiting for these tags now let others pass
-            }
-            Pauser& operator=(Pauser&&) = delete;
-            ~Pauser() {
-                for (const auto& tag : tags) tag->pausers -= 1;
-                all.notify_all();
-            }
-        } const waiting{*this, tags};
+        const auto pausers = [&](bool more) { // while there are some, no new use of the tags begins
+            for (const auto& tag : tags) more ? ++tag->pausers : --tag->pausers;
+            notify_all(); // uses waiting for these tags now let others pass, and later go on
+        };
+        pausers(true);
+        const Finally end{[&] { pausers(false); }};
         for (;; wait_for_change(lock, deadline)) {
             const Resident* const used = used_among(tags);
             if (used == nullptr) return;
@@ -622,7 +605,7 @@ private:
     std::uint64_t changes_ = 0;
     const Waiter* mover_ = nullptr; // moves its tags, which count as in use
     bool closed_ = false;
-    std::uint32_t evicting_ = 0;  // threads that evict for allocations and resumes
+    int evicting_ = 0;            // threads that evict for allocations and resumes
     Vector<Waiter*> queue_;       // those of threads that hold a use only stand in it
     UseRecord* living_ = nullptr; // the newest one
     ResidencyUsage counts_;

@@ -39,26 +39,6 @@ struct WantedRoom {
     std::size_t got; ///< physical bytes that the device has regained
 };
 
-/// What a call does that found no room, before it tries again: releases unused memory; then waits for the device, and
-/// releases what is unused now; then waits for other threads' copies, once. Called with no lock or turn held.
-class Relief {
-public:
-    /// Calls `release(wait)` and `copies()`, which return whether there may be room now. Returns whether to try again.
-    bool again(FunctionRef<bool(bool wait)> release, FunctionRef<bool()> copies) {
-        while (stage_ < 2) {
-            if (release(stage_++ == 1)) return true;
-        }
-        stage_ = 0; // what is freed from here on may have to be waited for
-        return !std::exchange(waited_, true) && copies();
-    }
-    /// Others have made room: their copies may give back more.
-    void begin_anew() noexcept { waited_ = false; }
-
-private:
-    int stage_ = 0;
-    bool waited_ = false; // for copies
-};
-
 /// The data members of a SaverCore and the helpers of its operations.
 class SaverState {
 public:
@@ -145,8 +125,9 @@ public:
         static constexpr std::chrono::microseconds longest{20'000};
         bool sleeps = false;
         std::chrono::microseconds pause{200};
-        Relief relief{};
-        std::uint64_t seen = 0; ///< `room_made_` before the last attempt
+        int stage = 0;               ///< of `relieve`
+        bool awaited_copies = false; ///< since others made room: their copies may give back more
+        std::uint64_t seen = 0;      ///< `room_made_` before the last attempt
     };
     /// Calls `act()`, which takes memory, again while it throws OutOfMemory and room may still be made. Called with no
     /// lock held.
@@ -183,18 +164,21 @@ public:
         report.add(earlier);
         return report;
     }
-    /// Makes room without the help of the program: see Relief. Returns whether there may be room now.
+    /// Makes room without the help of the program: releases unused memory; then waits for the device, and releases what
+    /// is unused now; then waits for other threads' copies, once. Called with no lock or turn held. Returns whether
+    /// there may be room now.
     bool relieve(int device, Tried& tried) {
-        return tried.relief.again(
-            [&](bool wait) { return make_room(device, wait, tried.seen); },
-            [&] { // operations that have only their own copies left may release the missing memory
-                bool any = false;
-                for (const auto& member : tags_.members(Tags::all())) {
-                    if (member->driver.device() != device) continue;
-                    any = member->arena->wait_for_copies(tried.until) || any;
-                }
-                return any || make_room(device, false, tried.seen); // of one that ended just before
-            });
+        while (tried.stage < 2) {
+            if (make_room(device, tried.stage++ == 1, tried.seen)) return true;
+        }
+        tried.stage = 0; // what is freed from here on may have to be waited for
+        if (std::exchange(tried.awaited_copies, true)) return false;
+        bool any = false; // operations that have only their own copies left may release the missing memory
+        for (const auto& member : tags_.members(Tags::all())) {
+            if (member->driver.device() != device) continue;
+            any = member->arena->wait_for_copies(tried.until) || any;
+        }
+        return any || make_room(device, false, tried.seen); // of one that ended just before
     }
     /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
     /// memory, once there is no more to try.
@@ -207,7 +191,7 @@ public:
             tried.arena != nullptr ? std::vector<std::string>{tried.arena->tag()} : away(*tried.in);
         if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.left())) {
             tried.asked += 1;
-            tried.relief.begin_anew();
+            tried.awaited_copies = false;
             return true;
         }
         if (tried.sleep()) return true; // no turn is held, so other threads can make room
