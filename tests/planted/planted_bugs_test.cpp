@@ -16,7 +16,16 @@ enum class Lie : unsigned char {
     drain_forgotten,      ///< a wait for the device that does not wait
     query_always_passed,  ///< every event is reported as completed
     wrong_stream_marked,  ///< marks the default stream instead of the given one
+    unmapped_twice,
+    unmap_forgotten,   ///< the pages are released but still mapped
+    half_unmapped,     ///< the range is wrong
+    release_forgotten, ///< a handle leaks
+    released_twice,
     access_forgotten,
+    map_forgotten,
+    half_filled, ///< the range is wrong
+    filled_too_far,
+    event_leaked,
     files_all_alike,    ///< all files are reported as the same file
     drain_marks_device, ///< waits in a way that breaks captures
     gate_forgotten,     ///< a graph that does not wait for events recorded outside it
@@ -57,13 +66,37 @@ struct LyingMachine : DeviceAround {
     Status record(EventRef event, StreamRef stream) noexcept override {
         return DeviceAround::record(event, lie_ == Lie::wrong_stream_marked ? StreamRef{} : stream);
     }
+    Status unmap(Address address, std::size_t bytes) noexcept override {
+        if (lie_ == Lie::unmap_forgotten) return {};
+        if (lie_ == Lie::half_unmapped) return DeviceAround::unmap(address, bytes / 2);
+        const Status status = DeviceAround::unmap(address, bytes);
+        if (lie_ == Lie::unmapped_twice) (void)DeviceAround::unmap(address, bytes);
+        return status;
+    }
+    Status release(PageHandle handle) noexcept override {
+        if (lie_ == Lie::release_forgotten) return {};
+        const Status status = DeviceAround::release(handle);
+        if (lie_ == Lie::released_twice) (void)DeviceAround::release(handle);
+        return status;
+    }
+    Status map(Address address, std::size_t bytes, PageHandle handle) noexcept override {
+        return lie_ == Lie::map_forgotten ? Status{} : DeviceAround::map(address, bytes, handle);
+    }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
         return lie_ == Lie::access_forgotten ? Status{} : DeviceAround::allow_access(address, bytes, rights);
+    }
+    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
+        if (lie_ == Lie::half_filled) bytes /= 2;
+        if (lie_ == Lie::filled_too_far) bytes += 1;
+        return DeviceAround::fill(to, byte, bytes, stream);
     }
     Status file_facts(FileRef file, FileFacts& facts) noexcept override {
         const Status status = DeviceAround::file_facts(file, facts);
         if (lie_ == Lie::files_all_alike && status.ok()) facts = {1, 1, facts.bytes, 1};
         return status;
+    }
+    Status close_event(EventRef event) noexcept override {
+        return lie_ == Lie::event_leaked ? Status{} : DeviceAround::close_event(event);
     }
 
 private:
@@ -136,6 +169,15 @@ Outcome planted_in(Lie lie, Program&& program) {
     for (const std::string& text : honest.violations) FAIL_CHECK(text);
     CHECK(honest.left == HostCounts{});
     return run(lie, program);
+}
+
+void pause_and_resume(Machine& machine) {
+    ArenaOf<Zero> arena{machine.lying, "cycle"};
+    void* const block = arena.allocate(3_MiB);
+    write_pattern(machine.honest, block, 3_MiB, 1);
+    machine.expect_pattern(block, 3_MiB, 1);
+    test::pause_and_resume(arena);
+    machine.expect_zero(block, 3_MiB);
 }
 
 /// Frees a block to which a stream still writes, in an order, and allocates as much again.
@@ -286,6 +328,36 @@ TEST_CASE("a stale block after reuse: the device was not waited for") {
 TEST_CASE("reuse before the stream passed, or after another one passed") {
     CHECK(!planted_in(Lie::query_always_passed, reuse_after_stream).right_bytes);
     CHECK(!planted_in(Lie::wrong_stream_marked, reuse_after_stream).right_bytes);
+}
+
+TEST_CASE("a cycle of pause and resume with one wrong call") {
+    const auto planted = [](Lie lie) { return planted_in(lie, pause_and_resume); };
+    SUBCASE("a double unmap") { CHECK(planted(Lie::unmapped_twice).says("unmap of addresses that are not mapped")); }
+    SUBCASE("a double release") { CHECK(planted(Lie::released_twice).says("release of a handle that does not exist")); }
+    SUBCASE("an unmap that is forgotten") {
+        const Outcome outcome = planted(Lie::unmap_forgotten);
+        CHECK(outcome.says("map over mapped addresses"));
+        CHECK(outcome.left.held_bytes != 0); // released, but still mapped
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("an unmap of a wrong range") {
+        const Outcome outcome = planted(Lie::half_unmapped);
+        CHECK(outcome.says("unmap of addresses that are not mapped, or of part of a mapping"));
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("pages that are not mapped") {
+        const Outcome outcome = planted(Lie::map_forgotten);
+        CHECK(outcome.says("allow_access of addresses that are not mapped"));
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("a handle that leaks") {
+        const Outcome outcome = planted(Lie::release_forgotten);
+        CHECK(outcome.left.handles != 0);
+        CHECK(outcome.left.held_bytes != 0);
+    }
+    SUBCASE("an event that leaks") { CHECK(planted(Lie::event_leaked).left.events != 0); }
+    SUBCASE("a fill of too little") { CHECK(!planted(Lie::half_filled).right_bytes); }
+    SUBCASE("a fill of too much") { CHECK(contains(planted(Lie::filled_too_far).thrown, "HOST_ERROR_INVALID_VALUE")); }
 }
 
 TEST_CASE("a missed access grant") {
