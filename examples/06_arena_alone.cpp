@@ -1,5 +1,5 @@
-// One arena with a saver of its own: its policy and driver are part of its type. For a component that pauses only its own
-// memory.
+// One arena with a saver of its own: its policy and driver are part of its type. For a component that pauses only its
+// own memory.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
