@@ -34,7 +34,12 @@ TEST_CASE_TEMPLATE("Vector: random operations give what std::vector gives", T, s
         case 0: ours.insert(ours.begin() + place, item), theirs.insert(theirs.begin() + place, item); break;
         case 1: ours.resize(theirs.size() + 3), theirs.resize(theirs.size() + 3); break;
         case 2: ours.append(&item, &item + 1), theirs.insert(theirs.end(), &item, &item + 1); break;
-        case 3: ours = Vector<T>(ours), theirs = std::vector<T>(theirs); break;
+        case 3: {
+            const Vector<T> copy(ours);
+            ours.push_back(item); // to be replaced
+            ours = copy;
+            break;
+        }
         case 4: ours = {item, item}, theirs = {item, item}; break;
         case 5:
         case 6:

@@ -1,6 +1,7 @@
 // Tags that one process publishes and others map: in processes that are killed and stopped.
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
+#include "support/each_of.hpp"
 #include "support/machines.hpp"
 
 namespace share_publish_test {
@@ -665,6 +666,17 @@ TEST_CASE_FIXTURE(InFolder, "publish: a withdrawal of which a stopped keeper can
     detail::Vector<std::string> silent;
     CHECK(keeper.list(&silent).empty());
     CHECK(silent.size() == 1);
+}
+
+TEST_CASE_FIXTURE(Published, "publish: who gets a publication during a withdrawal keeps it unless it is that one") {
+    const bool that = either("that one", "another one");
+    detail::Keeper keeper{folder, 3s};
+    keeper.open();
+    const std::uint64_t heard = keeper.heard();
+    const detail::Keeper::Kept kept = keeper.get(asking.list()[0].id);
+    asking.withdraw(that ? "model" : "another");
+    keeper.keep_got(kept, heard);
+    CHECK(keeper.keeps(*kept) != that);
 }
 
 TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {

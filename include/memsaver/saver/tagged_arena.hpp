@@ -13,7 +13,7 @@ namespace memsaver::inline v0_3 {
 
 /// Owns memory that is paused and resumed as a unit: one tag, of a saver that nobody else uses. Move-only; a moved-from
 /// object must not be used. The destructor waits for the device and releases everything. Thread-safe. Every method
-/// except the destructor throws Misuse after the object was moved from, and every one but `tag` in a forked child.
+/// except the destructor throws Misuse after the object was moved from; in a forked child every operation does.
 template <class D, class Policy>
 class TaggedArena {
     static_assert(std::same_as<Policy, AnyPolicy> || Backup<Policy>, "TaggedArena: Policy must satisfy Backup");
