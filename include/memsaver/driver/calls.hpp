@@ -57,7 +57,8 @@ struct CallRecord {
     /// "#12 map 2.00 MiB at 0x7f0000000000, handle 3"
     [[nodiscard]] std::string request() const {
         const auto at = [](const void* pointer) { return format_address(reinterpret_cast<std::uintptr_t>(pointer)); };
-        std::string text = "#" + std::to_string(number) + ' ' + call_name(call);
+        std::string text{'#'}; // appended to, because g++ 12 warns of a text in front of a new one
+        text += std::to_string(number) + ' ' + call_name(call);
         if (bytes != 0) text += ' ' + format_bytes(bytes);
         if (address != 0) text += " at " + format_address(address);
         if (handle != PageHandle{}) text += ", handle " + std::to_string(handle.value);
