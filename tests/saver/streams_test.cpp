@@ -39,6 +39,19 @@ TEST_CASE("streams: blocks that any thread freed with a stream serve that stream
     CHECK(std::count(taken.begin(), taken.end(), elsewhere) == 0);
 }
 
+TEST_CASE_FIXTURE(OnHostSaver,
+                  "streams: a block serves its stream again for its size, or a quarter less, if it is aligned") {
+    const Arena arena = saver.arena("a");
+    const HeldStream busy{machine.driver};
+    (void)arena.allocate(4_KiB);
+    void* const block = arena.allocate(1_MiB);
+    arena.deallocate(block, busy.get());
+    CHECK(arena.allocate(1_MiB + 256, busy.get()) != block);
+    CHECK(arena.allocate(1_MiB, busy.get(), 2_MiB) != block);
+    CHECK(arena.allocate(838'400, busy.get()) != block);
+    CHECK(arena.allocate(838'912, busy.get()) == block);
+}
+
 TEST_CASE("streams: a graph's block is not one that eager work of the captured stream may still touch") {
     const HostDriver driver{64_MiB};
     const OwnStream stream{driver};
