@@ -70,5 +70,10 @@ TEST_CASE("StoredSlot: the blocks of a failed save whose copies ran anyway are r
     CHECK(place->restored.size() == 1);
     CHECK(slot.save(live).wait().ok());
     CHECK(place->saved.size() == 2);
+    slot.invalidate();
+    place->status = {StatusKind::other, 1, "failed"};
+    CHECK_FALSE(slot.save(live).wait().ok()); // in the place of what was saved
+    CHECK(slot.backed_up_bytes() == 0);
+    CHECK_THROWS_AS((void)slot.view(1, 0, 1), Misuse);
 }
 } // namespace backup_stored_slot_test
