@@ -235,7 +235,7 @@ const Entry* find(const char* wanted) {
               out, state().peers_can_access)
         {"cuDevicePrimaryCtxRetain", 7000, address(primary_retain)},
         {"cuDevicePrimaryCtxRelease", 11000, address(primary_release)},
-        {"cuCtxGetCurrent", 4000, address(+[](CUcontext* out) { return *out = current(), CUDA_SUCCESS; })},
+        {"cuCtxGetCurrent", 4000, address(+[](CUcontext* out) -> CUresult { return *out = current(), CUDA_SUCCESS; })},
         {"cuCtxPushCurrent", 4000, address(ctx_push)},
         {"cuCtxPopCurrent", 4000, address(ctx_pop)},
         noted<"cuCtxSynchronize">(2000),

@@ -34,7 +34,7 @@ struct Engine {
     }
     /// Writes what a byte of "second" is.
     [[nodiscard]] bool may_write(void* at) const {
-        const char two = 2;
+        static const char two = 2; // the copy may come later
         return share.driver().copy_to_device(detail::as_address(at), &two, 1, {}).ok();
     }
 
