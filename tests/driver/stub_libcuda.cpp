@@ -250,10 +250,10 @@ const Entry* find(const char* wanted) {
         GIVES("cuMemCreate", 10020, (CUpages* out, Size bytes, const cuda::AllocationProp* props, Flags),
               joined(bytes, text_of(*props)), out, 77U)
         noted<"cuMemRelease", CUpages>(10020),
-        GIVES("cuMemExportToShareableHandle", 10020, (int* out, CUpages pages, int type, Flags flags),
-              joined(std::to_string(pages), "as", type, "flags", std::to_string(flags)), out, 55)
-        GIVES("cuMemImportFromShareableHandle", 10020, (CUpages* out, std::uintptr_t from, int type),
-              joined(std::to_string(from), "as", type), out, 78U)
+        GIVES("cuMemExportToShareableHandle", 10020, (void* out, CUpages pages, int type, Flags flags),
+              joined(std::to_string(pages), "as", type, "flags", std::to_string(flags)), static_cast<int*>(out), 55)
+        GIVES("cuMemImportFromShareableHandle", 10020, (CUpages* out, void* from, int type),
+              joined(std::to_string(reinterpret_cast<std::uintptr_t>(from)), "as", type), out, 78U)
         noted<"cuMemMap", CUdeviceptr, Size, Size, CUpages, unsigned long long>(10020),
         noted<"cuMemUnmap", CUdeviceptr, Size>(10020),
         {"cuMemSetAccess", 10020, address(set_access)},
@@ -261,11 +261,11 @@ const Entry* find(const char* wanted) {
         noted<"cuMemFree", CUdeviceptr>(3020),
         GIVES("cuCtxGetDevice", 2000, (CUdevice* out), "", out, device_of(current()))
         GIVES("cuDeviceGetDefaultMemPool", 11020, (CUmemoryPool* out, CUdevice device), joined(device), out, 0x500U)
-        GIVES("cuMemPoolGetAttribute", 11020, (CUmemoryPool pool, int attribute, Flags* out), joined(pool, attribute),
-              out, 5000)
+        GIVES("cuMemPoolGetAttribute", 11020, (CUmemoryPool pool, int attribute, void* out), joined(pool, attribute),
+              static_cast<Flags*>(out), 5000)
         noted<"cuMemPoolTrimTo", CUmemoryPool, Size>(11020),
-        GIVES("cuDeviceGetGraphMemAttribute", 11040, (CUdevice device, int attribute, Flags* out),
-              joined(device, attribute), out, 6000)
+        GIVES("cuDeviceGetGraphMemAttribute", 11040, (CUdevice device, int attribute, void* out),
+              joined(device, attribute), static_cast<Flags*>(out), 6000)
         noted<"cuDeviceGraphMemTrim", CUdevice>(11040),
         noted<"cuMemHostRegister", void*, Size, unsigned>(6050),
         noted<"cuMemHostUnregister", void*>(4000),
@@ -285,8 +285,8 @@ const Entry* find(const char* wanted) {
         noted<"cuMemcpyDtoDAsync", CUdeviceptr, CUdeviceptr, Size, CUstream>(3020),
         {"cuMemcpyBatchAsync", 13000, address(copy_batch)},
         noted<"cuMemsetD8Async", CUdeviceptr, unsigned char, Size, CUstream>(3020),
-        GIVES("cuModuleLoadData", 2000, (CUmodule* out, const char* image),
-              std::strstr(image, ".visible .entry memsaver_copy(") != nullptr ? "the copy" : "something else", out,
+        GIVES("cuModuleLoadData", 2000, (CUmodule* out, const void* image),
+              std::strstr(static_cast<const char*>(image), ".visible .entry memsaver_copy(") != nullptr ? "the copy" : "something else", out,
               0x900U)
         noted<"cuModuleUnload", CUmodule>(2000),
         GIVES("cuModuleGetFunction", 2000, (CUfunction* out, CUmodule module, const char* name), joined(module, name),
@@ -298,7 +298,7 @@ const Entry* find(const char* wanted) {
         noted<"cuGraphDestroy", CUgraph>(10000),
         GIVES("cuGraphInstantiateWithFlags", 11040, (CUgraphExec* out, CUgraph graph, Flags flags),
               joined(graph, std::to_string(flags)), out, 0x400U)
-        NOTES("cuGraphExecUpdate", 12000, (CUgraphExec graph, CUgraph recorded, void*), joined(graph, recorded))
+        NOTES("cuGraphExecUpdate", 12000, (CUgraphExec graph, CUgraph recorded, cuda::GraphUpdateResult*), joined(graph, recorded))
         noted<"cuGraphLaunch", CUgraphExec, CUstream>(10000),
         noted<"cuGraphExecDestroy", CUgraphExec>(10000),
         // clang-format on
