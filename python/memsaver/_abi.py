@@ -19,19 +19,16 @@ ANY_DEVICE = -1
 
 _SCALARS: dict[str, Any] = {
     "void": None,
-    "bool": ctypes.c_bool,
-    "int": ctypes.c_int,
-    "int32_t": ctypes.c_int32,
-    "uint32_t": ctypes.c_uint32,
-    "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64,
+    "memsaver_result": ctypes.c_int,
     "size_t": ctypes.c_size_t,
     "ptrdiff_t": ctypes.c_ssize_t,
-    "memsaver_result": ctypes.c_int,
 }
+for _name in ("bool", "int", "int32_t", "uint32_t", "int64_t", "uint64_t"):
+    _SCALARS[_name] = getattr(ctypes, f"c_{_name.removesuffix('_t')}")
 STRUCTURES: dict[str, type[Sized]] = {}
 FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {}  # the types of the result and of the arguments
-CHECKED: dict[str, list[tuple[int, str, Any]]] = {}  # of a function: the numbers, addresses and texts among its arguments
+TAGS = object()  # instead of the type of a list of names
+ARGUMENTS: dict[str, list[tuple[str, Any]]] = {}  # of the arguments, where a list of names and its count are one
 _callbacks: dict[str, Any] = {}
 
 
@@ -117,8 +114,10 @@ def _read(code: str) -> None:
         else:
             arguments = {} if found["arguments"] == "void" else dict(_split(found["arguments"].split(",")))
             FUNCTIONS[found["function"]] = _type_of(found["result"]), arguments
-            numbered = ((i, each, kind) for i, (each, kind) in enumerate(arguments.items()))
-            CHECKED[found["function"]] = [each for each in numbered if each[2] in LIMITS or each[2] is ctypes.c_char_p]
+            counts = {each: each.replace("names", "count") for each in arguments}
+            lists = {each for each, count in counts.items() if arguments.get(count) is ctypes.c_size_t and each != count}
+            passed = [(each, TAGS if each in lists else kind) for each, kind in arguments.items()]
+            ARGUMENTS[found["function"]] = [each for each in passed if each[0] not in map(counts.get, lists)]
     for enumerator, number in re.findall(r"\bMEMSAVER_(\w+) = (\d+)\b", code):
         globals()[enumerator] = int(number)
 
@@ -129,6 +128,11 @@ def __getattr__(name: str) -> Any:  # the structures, callbacks and enumerators,
 
 HEADER = _header()
 _read(re.sub(r"//[^\n]*", "", HEADER.read_text(encoding="utf-8")))
+
+
+def text(raw: bytes | None) -> str:
+    """Decodes text of the library. Bytes of a tag name that are not valid UTF-8 are preserved (surrogateescape)."""
+    return raw.decode("utf-8", "surrogateescape") if raw else ""
 
 
 def declare(library: ctypes.CDLL) -> None:

@@ -16,16 +16,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memsaver import _abi
-from memsaver._library import checked, last_error, library, text
+from memsaver._abi import text
+from memsaver._arguments import passed
+from memsaver._library import last_error, library
 from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, filled
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_T = TypeVar("_T")
 
 
 class Scope:
@@ -166,14 +170,16 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
-    """Calls `memsaver_<name>`. Raises `Misuse` for numbers that its arguments cannot hold, the first exception of a
-    callback during the call, else the library's error.
+def call(name: str, *given: Any) -> Any:
+    """Calls `memsaver_<name>`. If the last argument is missing, returns what C writes there. Raises the first exception of a
+    callback during the call, else the library's error, and `Misuse` for what C cannot hold.
     """
     name = f"memsaver_{name}"
-    function, passed = getattr(library(), name), [*arguments]
-    for i, of, kind in _abi.CHECKED[name]:
-        passed[i] = checked(of, kind, passed[i])
+    made = None
+    if len(given) < len(_abi.ARGUMENTS[name]):
+        made = _abi.ARGUMENTS[name][-1][1]._type_()
+        given += (ctypes.byref(made),)
+    function, arguments = getattr(library(), name), passed(name, given)
     raised: list[BaseException] = []
     error = None
     inside: list[Handle] = []
@@ -183,13 +189,13 @@ def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
     try:  # a signal handler may raise at any line
         if outermost:
             _begin(thread)
-        for argument in arguments:
+        for argument in given:
             if isinstance(argument, Handle):
                 argument.enter()
                 inside.append(argument)
         _thread.calls.append(raised)
         _thread.closed = closed + 1
-        code = function(*passed)
+        code = function(*arguments)
         if code:
             error = last_error(code)
     finally:
@@ -206,9 +212,9 @@ def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
     if error is None:
         for lost in raised:  # a callback raised, but the call succeeded
             _report(lost)
-        return
-    if report is not None:
-        error.report = filled(Report, report)
+        return made
+    if isinstance(made, _abi.Report):
+        error.report = filled(Report, made)
     try:
         if not raised:
             raise error
@@ -221,21 +227,22 @@ def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
         del error, raised  # an exception refers to this frame: the saver would stay alive until garbage collection
 
 
-def told(name: str, *arguments: Any) -> Any:
-    """Returns what a C function writes to its last argument."""
-    to = [*_abi.FUNCTIONS[f"memsaver_{name}"][1].values()][-1]._type_()
-    call(name, *arguments, ctypes.byref(to), report=to if isinstance(to, _abi.Report) else None)
-    return to
-
-
-def text_from(name: str, *arguments: Any) -> str:
-    """Returns the text that a C function writes to its last argument, and frees it."""
-    made = told(name, *arguments)
-    assert made.value is not None
+def told(kind: type[_T], name: str, *arguments: Any) -> _T:
+    """Returns what a C function writes to its last argument: a number, a text, which it frees, or a dataclass."""
+    made = call(name, *arguments)
+    if isinstance(made, _abi.Sized):
+        return filled(kind, made)
+    if kind is not str:
+        return kind(made.value)  # type: ignore[call-arg]
     try:
-        return text(ctypes.string_at(made.value))
+        return kind(text(ctypes.string_at(made.value)))  # type: ignore[call-arg]
     finally:
         library().memsaver_free_text(made)
+
+
+def asked(name: str, *given: Any) -> bool:
+    """Returns what a C function says, which says false after a failure."""
+    return bool(getattr(library(), f"memsaver_{name}")(*passed(f"memsaver_{name}", given)))
 
 
 def _raise(exception: BaseException) -> None:

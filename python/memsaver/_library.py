@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from memsaver import _abi, errors
 
@@ -77,54 +75,16 @@ def _found() -> tuple[ctypes.CDLL, str]:
     raise errors.Unavailable("\n".join(["libmemsaver cannot be loaded:", *refused, HOW]))
 
 
-def text(raw: bytes | None) -> str:
-    """Decodes text of the library. Bytes of a tag name that are not valid UTF-8 are preserved (surrogateescape)."""
-    return raw.decode("utf-8", "surrogateescape") if raw else ""
-
-
-def raw(name: str, what: str) -> bytes:
-    """Encodes text for the library."""
-    if not isinstance(name, str):
-        raise TypeError(f"{what} must be a str, not {type(name).__name__}")
-    if "\0" in name:
-        raise errors.Misuse(f"{what} {name!r} contains a null character")
-    return name.encode("utf-8", "surrogateescape")
-
-
 def last_error(code: int) -> errors.Error:
     """Returns the exception for this thread's last error, with the result `code`."""
-    said = text(library().memsaver_last_error())
+    said = _abi.text(library().memsaver_last_error())
     parts = _abi.Error()
     library().memsaver_get_last_error(ctypes.byref(parts))
     error = errors.BY_RESULT.get(code, errors.Error)(said)
     error.result = code
     error.driver_code = parts.driver_code
-    error.driver_name = text(parts.driver_name)
-    error.tag = text(parts.tag)
+    error.driver_name = _abi.text(parts.driver_name)
+    error.tag = _abi.text(parts.tag)
     if isinstance(error, errors.OutOfMemory):
         error.needed_bytes, error.free_bytes = parts.needed_bytes, parts.free_bytes
     return error
-
-
-def checked(name: str, kind: Any, value: Any) -> Any:
-    """Returns a value for an argument or a field of this name and type of the C interface."""
-    limits = _abi.LIMITS.get(kind)
-    if limits is not None and (kind is not ctypes.c_void_p or hasattr(value, "__index__")):
-        value = operator.index(value)
-        if not limits[0] <= value <= limits[1]:
-            raise errors.Misuse(f"{name} cannot be {value}")
-    elif kind is ctypes.c_char_p and value is not None:
-        value = raw(os.fsdecode(value) if isinstance(value, os.PathLike) else value, name)
-    elif isinstance(value, list):
-        value = (kind._type_ * len(value))(*(checked(name, kind._type_, each) for each in value))
-    return value
-
-
-def structure(kind: Any, /, **fields: Any) -> Any:
-    """Returns a structure of the C interface, with arrays for lists. Omitted fields are 0 or null, not the defaults of the
-    macro.
-    """
-    kinds = dict(kind._fields_)
-    for name, value in fields.items():
-        fields[name] = ctypes.pointer(value) if isinstance(value, _abi.Sized) else checked(name, kinds[name], value)
-    return kind(**fields)

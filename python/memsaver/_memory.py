@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
-from memsaver import _callbacks
-from memsaver._arguments import free_order_of
+from memsaver import _abi, _callbacks
 from memsaver._callbacks import Scope
 from memsaver._library import library
 from memsaver.errors import Error, Misuse
@@ -137,14 +136,13 @@ class Buffer(View, Scope):
     def free(self, *, stream: Any = None, idle: bool = False) -> None:
         """Frees the block like `Saver.free()`; arrays made from it must not be used any more. Idempotent.
 
-        If it raises, the buffer still owns its block, except after a `Misuse`, which means that there is no such block.
+        If it raises, the buffer still owns its block, unless the library says by `Misuse` that there is no such block.
         """
-        after = free_order_of(stream, idle)
         if self._finalizer.detach() is None:
             return
         try:
-            self._owner.free(self.pointer, stream=after, idle=idle)
-        except Error as error:
-            if not isinstance(error, Misuse):  # after a Misuse the address may already belong to another block
+            self._owner.free(self.pointer, stream=stream, idle=idle)
+        except (Error, TypeError) as error:
+            if getattr(error, "result", 0) != _abi.MISUSE:  # of the library: the address may be another block's already
                 self._own()
             raise

@@ -12,21 +12,20 @@ from ctypes import byref, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi, _callbacks
-from memsaver._arguments import Events, Stream, Streams, event_of, pause_options_of, stream_of
+from memsaver._abi import text
+from memsaver._arguments import Events, Stream, Streams, checked, pausing, structure
 from memsaver._callbacks import Callback, Handle, Scope, call, told
-from memsaver._library import checked, structure, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
-from memsaver.reports import Report, filled
+from memsaver.reports import Report
 
 if TYPE_CHECKING:
     from memsaver._saver import Arena, Saver
 
 
 class Arrival(Scope):
-    """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.
-
-    A context manager, which ends with `wait()`, as does dropping the last reference, whose failures go to `on_event`.
+    """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`. A context
+    manager, which ends with `wait()`, as does dropping the last reference, whose failures go to `on_event`.
     """
 
     _at_end = "wait"
@@ -38,28 +37,27 @@ class Arrival(Scope):
             _in_flight.add(self)
 
     def before(self, stream: Stream, pointer: int | None = None, bytes: int | None = None) -> None:
-        """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes. Does
-        not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse` for
-        bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
+        """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes. Does not
+        wait itself, except for bytes of files or pageable memory. `Misuse` for a stream that is being captured: use a gate.
         """
         suffix, part = _part(pointer, bytes)
-        call("arrival_before" + suffix, self._handle, stream_of(stream), *part)
+        call("arrival_before" + suffix, self._handle, stream, *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
         """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
         run after a resume. If bytes could not be copied, every call raises that error; the backup is intact, and the next
-        pause or resume continues the operation.
+        pause or resume continues.
         """
         suffix, part = _part(pointer, bytes)
-        call("arrival_wait" + suffix, self._handle, *(part or [None]))
+        call("arrival_wait" + suffix, self._handle, *part)
 
     def report(self) -> Report:
         """Waits for all bytes and returns the report. Raises as `wait()`."""
-        return filled(Report, told("arrival_wait", self._handle))
+        return told(Report, "arrival_wait", self._handle)
 
     def done(self) -> bool:
         """Returns whether no copies are in flight any more, successful or not. Does not wait."""
-        return bool(told("arrival_done", self._handle).value)
+        return told(bool, "arrival_done", self._handle)
 
 
 _in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
@@ -86,8 +84,8 @@ def _part(pointer: int | None, bytes: int | None) -> tuple[str, tuple[int, ...]]
 
 
 class Gate:
-    """Makes work wait for some bytes whenever `Saver.resume_async()` has them in flight. Made by `Saver.gate()`, and kept
-    until all graphs captured behind it are destroyed.
+    """Makes work wait for some bytes whenever `Saver.resume_async()` has them in flight. Kept until all graphs captured
+    behind it are destroyed.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -98,14 +96,12 @@ class Gate:
         """Makes work submitted to `stream` from now on wait for the bytes. In a capture the wait becomes part of the
         graph: each launch waits for the bytes in flight at that time.
         """
-        call("gate_before", self._handle, stream_of(stream))
+        call("gate_before", self._handle, stream)
 
 
 class Use(Scope):
-    """Tags in use, which are therefore not paused: `with saver.use("model.a") as use:`. Made by `Saver.use()`.
-
-    Ends with `end()`, the `with` block, or the last reference to it, on any thread; submitted work that was not marked
-    by `until()` must have completed. A thread that holds a use does not wait for other threads' uses.
+    """Tags in use, which are therefore not paused: `with saver.use("model.a") as use:`. Ends with `end()`, the `with` block,
+    or the last reference to it, on any thread; submitted work that was not marked by `until()` must have completed.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -117,13 +113,12 @@ class Use(Scope):
         self.lost: tuple[str, ...] = tuple(text(lost[i]) for i in range(count.value))
 
     def until(self, stream: Stream = None, *, event: Any = None) -> None:
-        """Keeps the tags resident until `stream` has completed all work submitted to it before this call, or until the
-        recorded `event` has completed. Does not wait; may be called several times. Raises `Misuse` for a stream that is
-        being captured, and after the end.
+        """Keeps the tags resident until `stream` has completed all work submitted to it before this call, or the recorded
+        `event` has. Does not wait; may be called several times. `Misuse` for a stream that is being captured.
         """
         if (stream is None) == (event is None):
             raise Misuse("pass either a stream or an event to wait for")
-        which, mark = ("until", stream_of(stream)) if event is None else ("until_event", event_of(event))
+        which, mark = ("until", stream) if event is None else ("until_event", event)
         call(f"use_{which}", self._handle, mark)
 
     def end(self) -> None:
@@ -132,11 +127,11 @@ class Use(Scope):
 
 
 class Elastic(Scope):
-    """A fixed range of addresses in which memory is committed and released in steps. Made by `Arena.elastic()`.
+    """A fixed range of addresses in which memory is committed and released in steps. Made by `Arena.elastic()`. Ends with
+    `end()`, a `with` block, or the last reference to it.
 
     Offsets and sizes are bytes from `data`. Each step with memory is a block of its tag: it is paused, resumed and
-    counted with it. Memory that is not committed must not be touched. Ends with `end()`, a `with` block, or the last
-    reference to it.
+    counted with it. Memory that is not committed must not be touched.
     """
 
     def __init__(self, arena: Arena, bytes: int, granularity: int, on_reclaim: Callable[[int], object] | None) -> None:
@@ -151,7 +146,7 @@ class Elastic(Scope):
         self.data, self.capacity, self.granularity = info.data or 0, info.capacity, info.granularity
 
     def _info(self) -> Any:
-        return told("get_elastic_info", self._handle)
+        return call("get_elastic_info", self._handle)
 
     @property
     def committed_bytes(self) -> int:
@@ -160,31 +155,28 @@ class Elastic(Scope):
 
     def commit(self, offset: int, bytes: int) -> None:
         """Commits memory for `bytes` at `offset`, rounded outward to whole steps, all or nothing. Steps that have memory
-        keep it and their bytes. Raises `Misuse` (beyond the range, any of it paused), and what `Saver.allocate()` raises.
+        keep it. Raises what `Saver.allocate()` raises, and `Misuse` if any of it is paused.
         """
         call("elastic_commit", self._handle, offset, bytes)
 
     def release(
         self, offset: int, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False
     ) -> None:
-        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not: once all work
-        submitted to the device so far has completed; or the work submitted to `streams` and `events`; or, with
-        idle=True, at once. Waits only for an operation on the tag that is in progress. `Misuse` for steps without memory.
+        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not, once the work of
+        `streams`, `events` and `idle` has completed, without waiting for it. `Misuse` for steps without memory.
         """
-        call("elastic_release", self._handle, offset, bytes, pause_options_of(streams, events, idle))
+        call("elastic_release", self._handle, offset, bytes, pausing(streams, events, idle))
 
     def resize(self, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False) -> None:
         """Commits everything up to the step of byte `bytes - 1` if that lies behind the last step with memory; otherwise
-        releases everything behind it. 0 releases everything. Steps released before the last one with memory stay so.
+        releases everything behind it. Steps released before the last one with memory stay so.
         """
-        call("elastic_resize", self._handle, bytes, pause_options_of(streams, events, idle))
+        call("elastic_resize", self._handle, bytes, pausing(streams, events, idle))
 
     def view(self, shape: Shape, dtype: DType = "|u1", *, offset: int = 0) -> View:
         """Returns memory at `offset` as an array. Owns nothing and checks nothing."""
         return self.arena.saver.view(self.data + checked("offset", c_size_t, offset), shape, dtype)
 
     def end(self) -> None:
-        """Frees the whole range like `Saver.free()`, when methods that are running have ended; others are `Misuse` at once.
-        Idempotent.
-        """
+        """Frees the whole range like `Saver.free()`, when methods that are running have ended. Idempotent."""
         self._handle.end()

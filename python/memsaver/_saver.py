@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from ctypes import c_char_p, c_size_t, c_void_p
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from memsaver import _abi, _callbacks
-from memsaver._arguments import Events, Stream, Streams, Tags, Time, device_options_of, free_order_of, names_of
-from memsaver._arguments import nanoseconds_of, pause_options_of, resume_options_of, stream_of, waiting
-from memsaver._callbacks import Callback, Handle, Scope, call, text_from, told
-from memsaver._library import checked, library, raw, structure, text
+from memsaver._arguments import Events, Export, NewTags, Stream, Streams, Tags, Time, Under
+from memsaver._arguments import checked, device_options_of, covers, pausing, waiting
+from memsaver._callbacks import Callback, Handle, Scope, asked, call, told
+from memsaver._library import library
 from memsaver._memory import Buffer, DType, Shape, View
 from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
-from memsaver.policies import Policy, one_of, policy_of
+from memsaver.policies import Policy
 from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, filled, usage_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from memsaver._share import Share
-
-Export: TypeAlias = Literal["none", "file_descriptor", "fabric"]  # in the order of C's enumerators
-NewTags: TypeAlias = Literal["allowed", "with_policy"]
 
 
 class _Blocks:
@@ -40,7 +38,7 @@ class _Blocks:
 
     def _allocate(self, stream: Stream, *arguments: Any) -> int:
         pointer = c_void_p()
-        on, after = ("", ()) if stream is None else ("_on", (stream_of(stream),))
+        on, after = ("", ()) if stream is None else ("_on", (stream,))
         try:
             call(f"{self._of}allocate{on}", self._handle, *arguments, *after, ctypes.byref(pointer))
         except BaseException:
@@ -50,22 +48,18 @@ class _Blocks:
         return pointer.value or 0
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """Frees a block, of any tag if a saver does, paused or active, on any thread. 0 is a no-op.
-
-        By default as safe as cudaFree: the block is not reused until all work submitted to the device before this call
-        has completed; with a stream, the work submitted to it; with idle=True, at once, because no work touches the
-        block any more. Does not wait, except for plain memory.
+        """Frees a block, of any tag if a saver does, paused or active, on any thread. 0 is a no-op. As safe as cudaFree: not
+        reused before the device's work so far has completed; with a stream, that stream's; with idle=True, at once.
         """
-        after = free_order_of(stream, idle)
-        how, order = ("_idle" if idle else "", ()) if after is None else ("_on", (after,))
-        call(f"{self._of}deallocate{how}", self._handle, pointer, *order)
+        if stream is not None and idle:
+            raise Misuse("pass either stream= or idle=True to free a block, not both")
+        how, after = ("_idle" if idle else "", ()) if stream is None else ("_on", (stream,))
+        call(f"{self._of}deallocate{how}", self._handle, pointer, *after)
 
 
 class Region:
-    """Inside its `with` block, this thread's allocations without a tag use the region's. Made by `Saver.region()`.
-
-    Inner regions override outer ones, and blocks outlive them. It must end on the thread on which it began, in reverse
-    order: do not `yield` or `await` inside one. It can be entered again.
+    """Inside its `with` block, this thread's allocations without a tag use the region's; an inner one overrides an outer
+    one. It must end on its thread, in reverse order: do not `yield` or `await` inside one. Can be entered again.
     """
 
     def __init__(self, saver: Saver, push: Callable[[], Arena | None]) -> None:
@@ -114,8 +108,12 @@ class Saver(_Blocks, Scope):
 
     Methods are thread-safe and release the GIL. Sizes are in bytes, times in seconds (None: no limit), pointers are ints
     and may point into a block where there is a size beside them. Failures raise the classes of `memsaver.errors` with the
-    library's text: `Misuse` for invalid arguments, unknown tags and wrong states, `DeviceLost` and `DriverError` wherever
-    the driver is called.
+    library's text. docs/guide.md and docs/models.md explain the operations, docs/options.md what can be chosen.
+
+    Arguments of many methods: `streams` and `events` are the work to wait for; without them, all work of the devices, or
+    with idle=True none, because no work touches the memory any more. `timeout` is for that, and for other operations on
+    the same tags: then `NotIdle`. `policy` replaces that of the tags this once. `room_within` is how long to wait while
+    the device is out of memory (None: not at all; math.inf: for ever), before `OutOfMemory`.
 
     A context manager, which ends with `close()`. Otherwise memory is released with the last reference to the saver and
     to objects made by it, or with the process.
@@ -156,12 +154,11 @@ class Saver(_Blocks, Scope):
         new_tags: "with_policy": only `arena` with a policy makes a tag; other uses of an unknown name are `Misuse`.
         evict_for_allocations: True: allocations and resumes pause idle tags as `use` does, before `on_no_room` is called.
         margin: bytes of each device's memory that allocations and resumes leave free.
-        rdma, export, peers: GPU pages that other devices can access directly; the handle type for exporting them to
-            other processes; the numbers of other GPUs that may use them.
+        rdma, export, peers: of a GPU's pages: devices can access them; how processes can; other GPUs that may use them.
         cuda_library: the driver library's name or path.
         on_no_room: called before `OutOfMemory` is raised, on the thread that needs the memory. May free, pause and drop.
-            Returns whether it released anything: then the call is retried, and it is asked again, up to 100 times. Its
-            exceptions are raised to the caller, unless the call succeeds anyway.
+            Returns whether it released anything: then the call is retried, up to 100 times. Its exceptions are raised to
+            the caller, unless the call succeeds anyway.
         on_event: called on any thread. Must not call the saver. Its exceptions go to `sys.unraisablehook`.
         """
         self.closed = False
@@ -170,18 +167,17 @@ class Saver(_Blocks, Scope):
         self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
-        exported = one_of(export, Export, "export")
-        given: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
-        given |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
-        if share is not None and (device is not None or any(given.values()) or exported):
+        where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
+        where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
+        if share is not None and (device is not None or any(where.values()) or export != "none"):
             raise Misuse("with a share, its device is the saver's: do not select one")
-        given |= {"new_tags": one_of(new_tags, NewTags, "new_tags"), "default_policy": policy_of(default_policy)}
-        given |= {"enabled": enabled, "margin": margin, "evict_for_allocations": evict_for_allocations}
-        options = device_options_of(device, **given, export_handles=exported)
-        if on_no_room is not None:
-            options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
-        if on_event is not None:
-            options.on_event, options.on_event_context = _callbacks.on_event, self._context_of(on_event)
+        where |= {"export": export, "enabled": enabled, "margin": margin, "default_policy": default_policy}
+        more = {"new_tags": new_tags, "evict_for_allocations": evict_for_allocations}
+        options = device_options_of(device, **where, **more)
+        for name, function in (("on_no_room", on_no_room), ("on_event", on_event)):
+            if function is not None:
+                setattr(options, name, getattr(_callbacks, name))
+                setattr(options, f"{name}_context", self._context_of(function))
         self._handle = Handle("destroy", self._hooks)
         self._share = share  # with what it lends
         with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options.share:
@@ -196,9 +192,8 @@ class Saver(_Blocks, Scope):
     # --- The saver ---
 
     def close(self) -> None:
-        """Waits for the device, then releases everything and ends open regions. Afterwards every use is `Misuse`.
-
-        After a failure still tries the rest, then raises the first error; may be called again.
+        """Waits for the device, then releases everything and ends open regions. Afterwards every use is `Misuse`. After a
+        failure still tries the rest, then raises the first error; may be called again.
         """
         self._tell_leavers(lambda tag: True)
         call("close", self._handle)
@@ -206,7 +201,7 @@ class Saver(_Blocks, Scope):
 
     def info(self) -> Info:
         """Returns the saver's driver and device."""
-        found = told("get_info", self._handle)
+        found = call("get_info", self._handle)
         return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA)
 
     def set_margin(self, bytes: int) -> None:
@@ -231,23 +226,20 @@ class Saver(_Blocks, Scope):
 
         policy, margin, device: None or 0: the saver's.
         capacity: the maximum bytes that allocations may make the tag hold, paused memory excluded; 0: no limit.
-        reserve: bytes of memory to allocate immediately, in as few handles as possible. May raise `OutOfMemory`.
-        evictable: whether `use()` of other tags and `reclaim()` may pause the idle tag before any use has named it. Work
-            outside of its uses must then not touch it.
+        reserve: bytes of memory to allocate immediately, in as few handles as possible.
+        evictable: others may pause the idle tag before any use has named it: work outside of its uses must not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
-        sizes = {"capacity": capacity, "reserve": reserve, "margin": margin}
-        others = {"device": _abi.ANY_DEVICE if device is None else device, "evictable": evictable, "priority": priority}
-        options = structure(_abi.ArenaOptions, policy=policy_of(policy), **sizes, **others)
+        where = {"device": _abi.ANY_DEVICE if device is None else device, "capacity": capacity, "reserve": reserve}
+        options = where | {"policy": policy, "margin": margin, "evictable": evictable, "priority": priority}
         return Arena(self, tag, Handle.made("release_arena", "get_arena", self._handle, tag, options))
 
     def drop(self, tags: Tags) -> None:
         """Waits for the device, then releases all that tags have. Their names become unknown, their arenas `Misuse`."""
-        names, count = names_of(tags)
-        under = count == _abi.UNDER
-        known = {text(names[i]) for i in range(1 if under else count)}
-        self._tell_leavers(lambda tag: names is None or (tag.startswith(tuple(known)) if under else tag in known))
-        call("drop", self._handle, names, count)
+        if tags is not None and not isinstance(tags, (str, Under)):
+            tags = list(tags)
+        self._tell_leavers(functools.partial(covers, tags))
+        call("drop", self._handle, tags)
 
     def _tell_leavers(self, ends: Callable[[str], bool]) -> None:
         for leave in self._leavers:
@@ -255,16 +247,16 @@ class Saver(_Blocks, Scope):
 
     def set_capacity(self, tags: Tags, bytes: int) -> None:
         """Sets the maximum bytes that allocations may make the tags hold on each device. Mapped memory stays."""
-        call("set_capacity", self._handle, *names_of(tags), bytes)
+        call("set_capacity", self._handle, tags, bytes)
 
     def set_retain(self, tags: Tags, retain: bool) -> None:
         """Sets `retain` of the tags' policies, from the next resume. `Misuse` for a named tag that keeps no bytes."""
-        call("set_retain", self._handle, *names_of(tags), retain)
+        call("set_retain", self._handle, tags, retain)
 
     def region(self, tag: str | Arena) -> Region:
         """Returns a region of a tag, which is made if it does not exist, or of an arena of this saver."""
         if not isinstance(tag, Arena):
-            raw(tag, "a tag")
+            checked("tag", c_char_p, tag)
 
         def push() -> Arena:
             arena = tag if isinstance(tag, Arena) else self.arena(tag)
@@ -275,15 +267,14 @@ class Saver(_Blocks, Scope):
 
     def outside(self) -> Region:
         """Returns a region of plain memory, which is never paused."""
-        return Region(self, lambda: call("push_outside", self._handle))
+        return Region(self, lambda: cast(None, call("push_outside", self._handle)))
 
     # --- Blocks ---
 
     def allocate(self, bytes: int, tag: str | None = None, *, alignment: int = 0, stream: Stream = None) -> int:
         """Allocates `bytes` of undefined content from the tag, or from this thread's innermost region. Returns the address;
-        0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a region.
+        0 for 0 bytes. alignment: a power of two; 0: 256.
 
-        alignment: a power of two; 0: 256.
         stream: None: usable on every stream at once. Otherwise for work on that stream: a block of about the same size
             that was freed with the stream is reused at once, and other streams must be ordered after it.
         """
@@ -307,7 +298,7 @@ class Saver(_Blocks, Scope):
 
     def owns(self, pointer: int) -> bool:
         """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included."""
-        return bool(library().memsaver_owns(self._handle, checked("pointer", c_void_p, pointer)))
+        return asked("owns", self._handle, pointer)
 
     _owns = owns
 
@@ -315,8 +306,7 @@ class Saver(_Blocks, Scope):
         """Returns whether any of `bytes` at `pointer` are paused or being paused. False for bytes that `resume_async()` is
         restoring, and for memory that is not live blocks.
         """
-        where = checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, bytes)
-        return bool(library().memsaver_is_paused(self._handle, *where))
+        return asked("is_paused", self._handle, pointer, bytes)
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
         """Returns the backup of `bytes` at `pointer`, while the tag is paused and for as long as its policy keeps them.
@@ -329,19 +319,15 @@ class Saver(_Blocks, Scope):
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
         """Replaces the backup of paused memory at `pointer` by the bytes of `data`: any object with a contiguous buffer in
         host memory, which is copied first if it is read-only and not bytes. The next resume restores them; with
-        `refresh="once"` they count as saved.
-
-        Waits for an operation on the tag. `Misuse` if the memory is active or has no backup. If a file cannot be written,
-        calling again continues. With `enabled=False`, writes to the memory itself.
+        `refresh="once"` they count as saved. If a file cannot be written, call again. With `enabled=False`, writes to the
+        memory itself.
         """
         view = memoryview(data)
         if not view.c_contiguous:
             raise TypeError("new bytes must be C-contiguous")
-        # ctypes accepts bytes, and buffers that it could write to
-        if isinstance(data, bytes):
-            new: Any = data
-        else:
-            new = view.tobytes() if view.readonly else (ctypes.c_char * view.nbytes).from_buffer(view)
+        new: Any = data if isinstance(data, bytes) else view.tobytes()
+        if not view.readonly:  # ctypes takes bytes, and buffers that it could write to
+            new = (ctypes.c_char * view.nbytes).from_buffer(view)
         call("write_backup", self._handle, pointer, new, view.nbytes)
 
     # --- Pause and resume ---
@@ -356,30 +342,22 @@ class Saver(_Blocks, Scope):
         timeout: Time = None,
         policy: Policy | None = None,
     ) -> Report:
-        """Releases the physical pages of tags to the device and keeps their addresses. The policies, or for this pause
-        only `policy`, decide what happens to the bytes. Paused tags stay paused.
-
-        First waits for all work submitted to the devices; or for the work submitted to `streams` so far and for
-        `events`; or, with idle=True, for nothing. The program must stop submitting work that touches the memory.
-
-        timeout: for that, and for other operations on the same tags.
+        """Releases the physical pages of tags to the device and keeps their addresses. The policies decide what happens to
+        the bytes. Paused tags stay paused. The program must stop submitting work that touches the memory.
 
         Raises `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report` describes what was done before;
         calling again continues the operation.
         """
-        return self._operate("pause", pause_options_of(streams, events, idle, timeout, policy), tags)
+        return self._operate("pause", tags, pausing(streams, events, idle, timeout) | {"bytes": policy})
 
     def resume(self, tags: Tags = None, *, policy: Policy | None = None, room_within: Time = None) -> Report:
         """Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list.
-        On return every stream sees them.
-
-        policy: one that keeps no bytes, for this resume only: the backup is then stale.
-        room_within: how long to retry while the device is out of memory. None: not at all; math.inf: for ever.
+        On return every stream sees them. With a `policy` that keeps no bytes, the backup is then stale.
 
         Raises `OutOfMemory` if memory does not suffice for all tags, and nothing changes; what `pause()` raises; and
         `BackupDamaged`.
         """
-        return self._operate("resume", resume_options_of(policy, room_within), tags)
+        return self._operate("resume", tags, {"bytes": policy, "room_within": room_within})
 
     def exchange(
         self,
@@ -394,20 +372,17 @@ class Saver(_Blocks, Scope):
         policy_in: Policy | None = None,
         room_within: Time = None,
     ) -> Report:
-        """Pauses the tags of `out` (streams, events, idle, timeout, policy_out: as for `pause()`) and resumes those of
-        `in_` (policy_in, room_within: as for `resume()`), in the pages of `out` and with both copies at once.
+        """Pauses the tags of `out` (with `policy_out`) and resumes those of `in_` (with `policy_in`), in the pages of `out`
+        and with both copies at once. Until it returns, no memory of either list may be touched. Raises like the pause, then
+        the resume.
 
-        Waits, runs hooks and raises like the pause, then the resume, and `Misuse` for a tag in both lists. Until it
-        returns, no memory of either list may be touched; afterwards every stream sees the bytes of `in_`.
-
-        If the device lacks memory for what `in_` needs beyond `out`, raises `OutOfMemory` and nothing changes, unless
-        others took the pages that `out` released. After any other failure `in_` is paused with its backup intact; memory
-        of `out` that the error's `report` counts as handed over or released is paused and saved, the rest is active.
-        Calling again continues.
+        If the device lacks memory for what `in_` needs beyond `out`, nothing changes. After any other failure `in_` is
+        paused with its backup intact; memory of `out` that the error's `report` counts as handed over or released is paused
+        and saved, the rest is active. Calling again continues.
         """
-        pausing = pause_options_of(streams, events, idle, timeout, policy_out)
-        resuming = resume_options_of(policy_in, room_within)
-        return self._operate("exchange", structure(_abi.ExchangeOptions, pausing=pausing, resuming=resuming), out, in_)
+        pausing_out = pausing(streams, events, idle, timeout) | {"bytes": policy_out}
+        options = {"pausing": pausing_out, "resuming": {"bytes": policy_in, "room_within": room_within}}
+        return self._operate("exchange", out, in_, options)
 
     def resume_async(
         self,
@@ -418,28 +393,22 @@ class Saver(_Blocks, Scope):
         room_within: Time = None,
     ) -> Arrival:
         """Resumes tags like `resume()`, but returns with all memory mapped and the copies in flight, those of the ranges
-        (pointer, bytes) of `first` first, which must be in live blocks of the tags.
-
-        Until a block's bytes have arrived, only work on a stream passed to `Arrival.before()` may touch it; after
-        `Arrival.wait()` any work may.
+        (pointer, bytes) of `first` first. Until a block's bytes have arrived, only work on a stream passed to
+        `Arrival.before()` may touch it; after `Arrival.wait()` any work may.
         """
         ranges = list(first)
-        options = {"first": [pointer for pointer, _ in ranges], "first_bytes": [bytes for _, bytes in ranges]}
-        resuming = resume_options_of(policy, room_within)
-        wanted = structure(_abi.ResumeAsyncOptions, **options, first_count=len(ranges), resuming=resuming)
-        return self._arriving("resume_async", tags, wanted)
+        options: dict[str, Any] = {"resuming": {"bytes": policy, "room_within": room_within}}
+        options |= {"first": [pointer for pointer, _ in ranges], "first_bytes": [bytes for _, bytes in ranges]}
+        return Arrival(self, Handle.made("end_arrival", "resume_async", self._handle, tags, options))
 
     def save(
         self, tags: Tags = None, *, streams: Streams = None, events: Events = None, idle: bool = False, timeout: Time = None
     ) -> Arrival:
         """Saves the bytes that a pause would save, ahead of it and during the program's work, which must call
-        `invalidate()` if it writes to the memory afterwards. For policies with refresh="once"; `Misuse` for a named tag
-        with another. Waits like `pause()` for the work that wrote the bytes; the memory stays active.
+        `invalidate()` if it writes to the memory afterwards. For policies with refresh="once". Waits like `pause()`.
         """
-        return self._arriving("save", tags, pause_options_of(streams, events, idle, timeout))
-
-    def _arriving(self, begin: str, tags: Tags, options: Any) -> Arrival:
-        return Arrival(self, Handle.made("end_arrival", begin, self._handle, *names_of(tags), options))
+        options = pausing(streams, events, idle, timeout)
+        return Arrival(self, Handle.made("end_arrival", "save", self._handle, tags, options))
 
     def gate(self, pointer: int, bytes: int) -> Gate:
         """Creates a gate for `bytes` at `pointer`, in one live block, for streams and captured graphs."""
@@ -463,21 +432,14 @@ class Saver(_Blocks, Scope):
 
         If the device lacks memory, idle tags are paused, lowest priority first and least recently used first among
         equals; only tags that a use has named before, or that are evictable. If that is not enough, the call waits for
-        other threads' uses to end.
+        other threads' uses, and raises `OutOfMemory` at once if their end could not free enough, or if this thread holds a
+        use. The earlier of `timeout` and `room_within` counts. `Misuse` in a hook, and in a capture unless all are resident.
 
-        streams, events: what evictions wait for, in addition to the work that uses marked. idle=False: all work of the
-            devices.
-        timeout, room_within: for other threads' uses, moves and pauses, and for work that uses marked; the earlier of both
-            counts. Then raises `OutOfMemory` if room was lacking, or `NotIdle`.
+        streams, events, idle: what evictions wait for, besides the work that uses marked.
         await_bytes: False: does not wait for bytes that `resume_async` is restoring; the use protects them from eviction.
-
-        Raises `OutOfMemory`, at once, if even the end of all other threads' uses could not free enough memory, and on a
-        thread that holds a use; its text says who holds the memory. Raises `Misuse` in a hook, and in a capture unless
-        all tags are already resident.
         """
-        others = {"room_within_ns": nanoseconds_of(room_within), "await_bytes": await_bytes}
-        options = waiting(_abi.UseOptions, streams, events, idle, timeout, **others)
-        return Use(self, Handle.made("end_use", "begin_use", self._handle, *names_of(tags), options))
+        options = waiting(streams, events, idle, timeout) | {"room_within": room_within, "await_bytes": await_bytes}
+        return Use(self, Handle.made("end_use", "begin_use", self._handle, tags, options))
 
     def reclaim(
         self,
@@ -490,22 +452,20 @@ class Saver(_Blocks, Scope):
         device: int | None = None,
     ) -> Reclaimed:
         """Releases at least `bytes` to a device (None: the saver's): first unused memory, then memory that `on_reclaim`
-        callbacks of elastic ranges release, then idle tags, in the order in which a use would pause them. Never waits for
-        a use. Releasing less is not an error: the result says why.
-
-        streams, events, idle: as for `use()`. timeout: for work that uses marked, before the tag is skipped.
+        callbacks of elastic ranges release, then idle tags, as `use` pauses them. Never waits for a use, and `timeout` is
+        for each tag, which is then skipped. Releasing less is not an error: the result says why.
         """
-        on = _abi.ANY_DEVICE if device is None else device
-        options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
-        return filled(Reclaimed, got, text=text_from("reclaim", self._handle, bytes, options, got))
+        options = waiting(streams, events, idle, timeout) | {"device": _abi.ANY_DEVICE if device is None else device}
+        got = _abi.Reclaimed()
+        return filled(Reclaimed, got, text=told(str, "reclaim", self._handle, bytes, options, got))
 
     def set_evictable(self, tags: Tags, evictable: bool) -> None:
         """Sets `evictable` of `arena()`. Naming a tag in a use makes it evictable; False reverts that until the next."""
-        call("set_evictable", self._handle, *names_of(tags), evictable)
+        call("set_evictable", self._handle, tags, evictable)
 
     def set_priority(self, tags: Tags, priority: int) -> None:
         """Sets the priority of tags; tags of the lowest priority are paused first."""
-        call("set_priority", self._handle, *names_of(tags), priority)
+        call("set_priority", self._handle, tags, priority)
 
     # --- Around pauses ---
 
@@ -513,25 +473,24 @@ class Saver(_Blocks, Scope):
         self, tags: Tags = None, *, streams: Streams = None, events: Events = None, idle: bool = False, timeout: Time = None
     ) -> Report:
         """Releases pages that hold no live block. Waits like `pause()`: blocks freed before the call count as free."""
-        return self._operate("trim", pause_options_of(streams, events, idle, timeout), tags)
+        return self._operate("trim", tags, pausing(streams, events, idle, timeout))
 
-    def _operate(self, operation: str, options: Any, *lists: Tags) -> Report:
-        names = [part for tags in lists for part in names_of(tags)]
-        return filled(Report, told(operation, self._handle, *names, options))
+    def _operate(self, operation: str, *arguments: Any) -> Report:
+        return told(Report, operation, self._handle, *arguments)
 
     def bytes_to_resume(self, tags: Tags = None) -> int:
         """Returns the physical bytes that resuming tags would take now."""
-        return int(told("bytes_to_resume", self._handle, *names_of(tags)).value)
+        return told(int, "bytes_to_resume", self._handle, tags)
 
     def prepare(self, tags: Tags = None) -> None:
-        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks. `Misuse` for a
-        named tag that keeps no bytes; `OutOfHostMemory`.
+        """Allocates, ahead of the first pause, what saving the live blocks needs. `Misuse` for a named tag that keeps no
+        bytes.
         """
-        call("prepare", self._handle, *names_of(tags))
+        call("prepare", self._handle, tags)
 
     def invalidate(self, tags: Tags = None) -> None:
         """Marks saved bytes as changed: the next pause saves them again. `Misuse` for a named tag that keeps no bytes."""
-        call("invalidate", self._handle, *names_of(tags))
+        call("invalidate", self._handle, tags)
 
     def invalidate_range(self, pointer: int, bytes: int) -> None:
         """Marks `bytes` at `pointer` as changed. With `FileSource` these no longer come from a file, and pauses save them.
@@ -542,28 +501,23 @@ class Saver(_Blocks, Scope):
     def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
         """Fills `bytes` at `pointer`, in a tag with `FileSource`, from a file starting at `offset`, now and, by the same
         path, at every later resume. A pause does not save these bytes. Does not wait for work that still uses the old
-        bytes. On return every stream sees the new ones.
-
-        Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened (then
-        nothing has changed) or read, and `SourceChanged`.
+        bytes. Raises `DriverError` if the file cannot be opened (then nothing has changed) or read, and `SourceChanged`.
         """
         call("load", self._handle, pointer, bytes, path, offset)
 
     def forget_backup(self, tags: Tags = None) -> None:
         """Discards the backups of paused memory and their storage. A resume then maps memory with undefined bytes."""
-        call("forget_backup", self._handle, *names_of(tags))
+        call("forget_backup", self._handle, tags)
 
     # --- Hooks ---
 
     def add_hook(self, moment: Moment, function: Callable[[HookEvent], object]) -> Hook:
-        """Runs `function` at a moment, on the thread that pauses or resumes, after hooks that were added before it.
+        """Runs `function` at a moment, on the thread that pauses or resumes, after hooks that were added before it. It may
+        allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or close.
 
-        A hook may allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or
-        close. Its exceptions are raised to the caller of the pause or resume. One before the operation refuses it: nothing
-        is done, and later hooks do not run. One after it does not undo the operation, and all other hooks still run; the
-        first of several is raised, the others go to `sys.unraisablehook`. Hooks that run after do not run if the operation
-        failed. A hook that Ctrl-C hits as it begins does not run: `HookFailed`, and the `KeyboardInterrupt` goes to
-        `sys.unraisablehook`.
+        Its exceptions are raised to the caller. Before the operation they refuse it: nothing is done, and later hooks do not
+        run. After it, all hooks still run; the first exception is raised, others go to `sys.unraisablehook`. Hooks that run
+        after do not run if the operation failed. A hook that Ctrl-C hits as it begins does not run: `HookFailed`.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
@@ -581,11 +535,11 @@ class Saver(_Blocks, Scope):
 
     def usage(self) -> Usage:
         """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device."""
-        return usage_of(text_from("get_usage_json", self._handle))
+        return usage_of(told(str, "get_usage_json", self._handle))
 
     def totals(self, tags: Tags = None) -> Totals:
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
-        return filled(Totals, told("get_usage", self._handle, *names_of(tags)))
+        return told(Totals, "get_usage", self._handle, tags)
 
 
 class Arena(_Blocks):
@@ -625,9 +579,7 @@ class Arena(_Blocks):
 
         granularity: bytes of one step, rounded up to whole pages; 0: 64 MiB.
         on_reclaim: called with a number of bytes when the device lacks memory that idle tags cannot supply, on the
-            thread that needs it. It releases memory that it can spare and returns the bytes released. Its exceptions
-            are raised to the caller, unless the call succeeds anyway, as `reclaim()` does: then they go to
-            `sys.unraisablehook`.
+            thread that needs it. Releases what it can spare and returns the bytes released. Exceptions: as `on_no_room`.
         """
         return Elastic(self, bytes, granularity, on_reclaim)
 
@@ -637,7 +589,7 @@ class Arena(_Blocks):
 
     def usage(self) -> Totals:
         """Returns this arena's usage, even after the saver was closed. `Misuse` if the tag was dropped."""
-        return filled(Totals, told("get_arena_usage", self._handle))
+        return told(Totals, "get_arena_usage", self._handle)
 
 
 def gpu_available(device: int = 0) -> bool:
@@ -655,4 +607,4 @@ def gpu_count() -> int:
 
 def version() -> str:
     """Returns the version of the loaded library, such as "0.3.0"."""
-    return text(library().memsaver_version_text())
+    return _abi.text(library().memsaver_version_text())

@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from memsaver import _abi
-from memsaver._arguments import device_options_of, nanoseconds_of
-from memsaver._callbacks import Handle, Scope, call, text_from, told
-from memsaver._library import structure, text
+from memsaver._abi import text
+from memsaver._arguments import device_options_of
+from memsaver._callbacks import Handle, Scope, call, told
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
 from memsaver.reports import Member, members_of
@@ -55,19 +54,16 @@ class Share(Scope):
         priority: who lacks room at a higher priority gets it first; who has some at a lower priority is asked first.
         floor, ceiling: device memory that others do not ask this process to give up; the most that it takes, 0: no limit.
         trusted: pages pass between this process and members that say so too as they were left; others are cleared.
-        linger: seconds that released pages stay with the share if nobody waits for them, at most an hour: for processes
-            that take turns. They count as free for members, and not for other processes.
+        linger: seconds that released pages stay with the share if nobody waits for them, at most an hour.
         answer_within: seconds that another process may take to answer before it is passed by.
-        folder: where the members meet: a folder of this user with mode 0700, made if it is not there. None: one for
-            each device. Containers meet in a folder that both mount.
+        folder: where the members meet, mode 0700, made if it is not there. None: one for each device.
 
         Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
-        `host_machine`; `Misuse` for invalid options.
+        `host_machine`.
         """
         self._lendings: set[Lending] = set()
-        who = {"name": name, "priority": priority, "trusted": trusted, "folder": folder}
-        times = {"linger_ns": nanoseconds_of(linger), "answer_within_ns": nanoseconds_of(answer_within)}
-        options = structure(_abi.ShareOptions, **who, **times, floor=floor, ceiling=ceiling)
+        who: dict[str, Any] = {"name": name, "priority": priority, "floor": floor, "ceiling": ceiling, "trusted": trusted}
+        options = who | {"folder": folder} | {"linger": linger, "answer_within": answer_within}
         where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
         self._handle = Handle.made("leave_share", "join_share", device_options_of(device, **where), options)
@@ -80,7 +76,7 @@ class Share(Scope):
 
     def members(self) -> list[Member]:
         """Returns the members, this process too."""
-        return members_of(text_from("get_members_json", self._handle))
+        return members_of(told(str, "get_members_json", self._handle))
 
     def lend(self, saver: Saver) -> Lending:
         """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it.
@@ -94,43 +90,42 @@ class Share(Scope):
     def publish(
         self, name: str, saver: Saver, tag: str, ranges: Mapping[str, Any], *, version: str = "", copied: Iterable[str] = ()
     ) -> int:
-        """Publishes a tag of a saver of this share: other processes may map its pages for reading.
+        """Publishes a tag of a saver of this share: other processes may map its pages for reading. Returns the hash of the
+        names and their bytes. docs/sharing.md says what holds.
 
-        ranges: what readers find, by name: arrays of a saver, contiguous tensors (so that `model.state_dict()` does),
-            or pairs of an address and a number of bytes. Every live block of the tag must have a name in it.
+        ranges: what readers find, by name: arrays of a saver, contiguous tensors (so that `model.state_dict()` does), or
+            pairs of an address and a number of bytes. Every live block of the tag must have a name in it.
         version: versions of one name stand side by side.
         copied: the names of ranges that each reader gets a copy of, and may write. They may lie in any tag of the saver.
 
         Waits for the device, and releases memory that PyTorch caches for the tag: call it outside of regions of the tag.
-        Afterwards the pages are read-only here too, except for handles in which copied ranges lie. They live as long as
-        this process or any that has attached them is a member, or a `memsaver-keeper` runs.
-
-        Returns the hash of the names and their bytes. Raises `Misuse` (a block without a name, a range that is not in
-        live blocks, a paused tag, a name and version that are published), and `Unavailable` if the device cannot give
-        pages to other processes. After a failure nothing has changed.
+        Afterwards the pages are read-only here too. Raises `Misuse` for such ranges and a paused tag, and `Unavailable` if
+        the device cannot give pages to other processes. After a failure nothing has changed.
         """
         copies = {copied} if isinstance(copied, str) else set(copied)
         if missing := copies - ranges.keys():
             raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
         places = [_place_of(each, value) for each, value in ranges.items()]
         data, sizes = zip(*places, strict=True) if places else ((), ())
-        arrays = {"names": [*ranges], "data": [*data], "bytes": [*sizes], "copied": [each in copies for each in ranges]}
-        options = structure(_abi.PublishOptions, version=version, **arrays, count=len(ranges))
+        arrays = {
+            "names": [*ranges],
+            "data": [*data],
+            "bytes": [*sizes],
+            "copied": [each in copies for each in ranges],
+        }
+        options: dict[str, Any] = {"version": version, **arrays}
         saver._tell_leavers(lambda each: each == tag)
-        return int(told("publish", self._handle, name, saver._handle, tag, options).value)
+        return told(int, "publish", self._handle, name, saver._handle, tag, options)
 
     def withdraw(self, name: str) -> None:
         """Ends a publication, in all its versions, for late readers. `Unavailable` if there is none."""
         call("withdraw", self._handle, name)
 
     def attach(self, name: str, saver: Saver, *, version: str = "", hash: int | None = None) -> Attached:
-        """Maps a publication, without a version the one that was published last, as a new tag of a saver of this share.
-        This process keeps the publication from now on.
-
-        Raises `Unavailable` if it is not published, or only in other versions or with another hash: the text says what
-        is; `Misuse` if the saver has such a tag.
+        """Maps a publication, without a version the one that was published last, as a new tag of a saver of this share, and
+        keeps it from now on. `Unavailable` says what is published instead, or with which hash.
         """
-        options = structure(_abi.AttachOptions, version=version, hash=None if hash is None else [hash])
+        options = {"version": version, "hash": None if hash is None else [hash]}
         return Attached(saver, Handle.made("release_attached", "attach", self._handle, name, saver._handle, options))
 
 
@@ -148,16 +143,13 @@ class Lending(Scope):
 
 class Attached:
     """A publication in this process: `model["blk.0.attn_q"]` is a `View` of its bytes, `list(model)` are the names, and
-    `dict(model)` is all of it. Made by `Share.attach()`.
-
-    It is a tag of the saver, which is paused and resumed like any other, and which stays until `drop()` or the saver's
-    end, even without this object.
+    `dict(model)` is all of it. It is a tag of the saver like any other, which stays until `drop()` or the saver's end.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
         self._handle = handle
-        info = told("get_attached_info", handle)
+        info = call("get_attached_info", handle)
         #: The publication's name, and its version: "llama-70b@2026-11".
         self.tag = text(info.tag)
         #: As `Share.publish()` returned it.
@@ -176,17 +168,15 @@ class Attached:
     def keys(self) -> list[str]:
         """Returns the names of the ranges, in order."""
         names: list[str] = []
-        while (name := told("attached_name", self._handle, len(names)).value) is not None:
+        while (name := call("attached_name", self._handle, len(names)).value) is not None:
             names.append(text(name))
         return names
 
     def view(self, name: str, shape: Shape | None = None, dtype: DType = "|u1") -> View:
-        """Returns a range as an array; without a shape, all of it in one dimension. `Misuse` if there is no such name,
-        or the array does not fit.
-
-        Only copied ranges may be written. NumPy refuses to write others; on a GPU it is an illegal access.
+        """Returns a range as an array; without a shape, all of it in one dimension. Only copied ranges may be written: NumPy
+        refuses to write others; on a GPU it is an illegal access.
         """
-        range = told("attached_at", self._handle, name)
+        range = call("attached_at", self._handle, name)
         if shape is None:
             shape, rest = divmod(range.bytes, View(-1, 1, dtype, False).bytes)
             if rest:
@@ -207,9 +197,7 @@ class Attached:
         return self.saver.is_paused(pointer, bytes)
 
     def verify(self) -> None:
-        """Reads the shared ranges again. Raises `PublicationDamaged` with the name of one that is not what was
-        published, or `Misuse` if the tag is paused or was dropped.
-        """
+        """Reads the shared ranges again. Raises `PublicationDamaged` with the name of one that is not what was published."""
         call("attached_verify", self._handle)
 
     def drop(self) -> None:

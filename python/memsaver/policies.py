@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
-
-from memsaver import _abi
-from memsaver._library import structure
-from memsaver.errors import Misuse
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 # Literals and policies are in the order of their enumerators in C.
 
@@ -79,27 +75,3 @@ class FileSource:
 
 
 Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
-
-
-def one_of(value: str, choices: Any, what: str) -> int:
-    """Returns the number of one of a Literal's texts."""
-    if value not in get_args(choices):
-        raise Misuse(f"{what} must be one of {', '.join(map(repr, get_args(choices)))}, not {value!r}")
-    return get_args(choices).index(value)
-
-
-def policy_of(policy: Policy | None) -> _abi.Policy | None:
-    """Returns a policy of the C interface, whose fields have the same names."""
-    if policy is None:
-        return None
-    number, kind = next((each for each in enumerate(get_args(Policy)) if isinstance(policy, each[1])), (0, None))
-    if kind is None:
-        raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
-    if isinstance(policy, Discard) and policy.poison is not None and not 0 <= policy.poison <= 255:
-        raise Misuse(f"poison must be 0 to 255, not {policy.poison}")
-    values: dict[str, Any] = {"poison": -1, "retain": True}
-    values |= {each.name: given for each in fields(kind) if (given := getattr(policy, each.name)) is not None}
-    for name, choices in (("refresh", Refresh), ("storage", Storage)):
-        if name in values:
-            values[name] = one_of(values[name], choices, name)
-    return structure(_abi.Policy, kind=number, **values)

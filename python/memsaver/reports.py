@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from memsaver._library import text
+from memsaver._abi import text
 
 _T = TypeVar("_T")
 
@@ -39,11 +39,8 @@ class Report:
         return ", ".join([*(parts or ["nothing to do"]), f"{self.elapsed_ns / 1e6:.3g} ms"])
 
 
-@dataclass(frozen=True)
-class Totals:
-    """The sums of some arenas' usage, in bytes."""
-
-    arenas: int = 0  #: number of arenas summed up
+@dataclass(frozen=True, kw_only=True)
+class _Held:
     reserved_bytes: int = 0  #: addresses
     mapped_bytes: int = 0  #: physical memory owned, held bytes included
     held_bytes: int = 0  #: of these, memory that the driver refused to release so far, or that work may still touch
@@ -56,8 +53,15 @@ class Totals:
     elastic_bytes: int = 0  #: of the used bytes, those committed in elastic ranges
 
 
-@dataclass(frozen=True)
-class ArenaUsage:
+@dataclass(frozen=True, kw_only=True)
+class Totals(_Held):
+    """The sums of some arenas' usage, in bytes."""
+
+    arenas: int = 0  #: number of arenas summed up
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArenaUsage(_Held):
     """One tag on one device, in bytes. Has the fields of `Totals`, and those of the tag."""
 
     tag: str
@@ -65,16 +69,6 @@ class ArenaUsage:
     policy: str
     #: "active", "paused", "partly paused", "arriving", "empty", "plain" (disabled saver, or plain memory) or "closed".
     state: str
-    reserved_bytes: int = 0
-    mapped_bytes: int = 0
-    held_bytes: int = 0
-    used_bytes: int = 0
-    paused_bytes: int = 0
-    backed_up_bytes: int = 0
-    blocks: int = 0
-    peak_mapped_bytes: int = 0
-    pauses: int = 0
-    elastic_bytes: int = 0
     users: int = 0  #: current uses that name the tag
     evictable: bool = False  #: whether uses of other tags and `reclaim()` may pause it while it is not in use
     priority: int = 0  #: tags of the lowest priority are paused first
@@ -151,27 +145,31 @@ class Usage:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
+        """Has the columns users, age and priority if some tag has been used or may be evicted."""
+        residency = any(row.evictable for row in self.arenas)
         lines = [["tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"]]
+        lines[0] += ["users", "age", "priority"] if residency else []
         for row in self.arenas:
             sizes = (row.reserved_bytes, row.mapped_bytes, row.peak_mapped_bytes, row.used_bytes, row.backed_up_bytes)
             lines.append([row.tag, str(row.device), row.policy, row.state, *map(format_bytes, sizes)])
-        for i, column in enumerate(zip(*lines, strict=True)):
-            pad = str.ljust if i in (0, 2, 3) else str.rjust
-            for line in lines:
-                line[i] = pad(line[i], max(map(len, column)))
-        said = [*map("  ".join, lines)]
-        for i, row in reversed([*enumerate(self.arenas, 2)]):
-            if row.held_bytes:
-                said.insert(i, f"  of these, {format_bytes(row.held_bytes)} could not be released yet")
+            order = (f"{row.age_ns / 1e9:.1f} s", str(row.priority)) if row.evictable else ("-", "-")
+            lines[-1] += [str(row.users), *order] if residency else []
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        told: list[str] = []
+        for held, line in zip([0, *(row.held_bytes for row in self.arenas)], lines, strict=True):
+            padded = ((cell.ljust if i in (0, 2, 3) else cell.rjust)(widths[i]) for i, cell in enumerate(line))
+            told.append("  ".join(padded))
+            if held:
+                told.append(f"  of these, {format_bytes(held)} could not be released yet")
         for of in self.devices:
             used, total, mine, others = map(
                 format_bytes, (of.used_bytes, of.total_bytes, of.mapped_bytes, of.unexplained_bytes)
             )
             known = f"{used} of {total} used, {mine} by these tags, {others} by others"
-            said.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
+            told.append(f"device {of.device}: {known if of.known else f'memory query failed, {mine} used by these tags'}")
         if self.host_bytes:
-            said.append(f"host: {format_bytes(self.host_bytes)} used by these tags")
-        return "\n".join(said)
+            told.append(f"host: {format_bytes(self.host_bytes)} used by these tags")
+        return "\n".join(told)
 
 
 @dataclass(frozen=True)
@@ -212,25 +210,23 @@ class Member:
 
 
 def filled(kind: type[_T], raw: Any, /, **others: Any) -> _T:
-    """Returns a dataclass with the fields of a structure of the C interface; `others` are given."""
+    """Returns a dataclass with the fields of a structure of the C interface, or of an object of its JSON; `others` are
+    given, and what newer libraries add is ignored.
+    """
+    found = raw if isinstance(raw, dict) else {name: getattr(raw, name) for name, *_ in raw._fields_}
     for each in dataclasses.fields(cast("Any", kind)):
-        if each.name not in others:
-            value = getattr(raw, each.name)
+        if each.name in found and each.name not in others:
+            value = found[each.name]
             others[each.name] = text(value) if isinstance(value, bytes) else value
     return kind(**others)
 
 
-def _row(kind: type[Any], values: dict[str, Any]) -> Any:
-    """Builds a row; ignores fields added by newer libraries."""
-    known = {each.name for each in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in values.items() if name in known})
-
-
 def usage_of(told: str) -> Usage:
     data = json.loads(told)
-    arenas, devices = [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]]
-    return Usage(arenas, devices, _row(Residency, data.get("residency", {})), data.get("host_bytes", 0))
+    arenas = [filled(ArenaUsage, row) for row in data["arenas"]]
+    devices = [filled(DeviceUsage, row) for row in data["devices"]]
+    return Usage(arenas, devices, filled(Residency, data["residency"]), data["host_bytes"])
 
 
 def members_of(told: str) -> list[Member]:
-    return [_row(Member, row) for row in json.loads(told)]
+    return [filled(Member, row) for row in json.loads(told)]

@@ -1,12 +1,8 @@
-"""PyTorch tensors in a saver's memory.
+"""PyTorch tensors in a saver's memory: docs/python.md.
 
     with memsaver.torch.region(saver, "weights"):
         model = Model().cuda()  # its tensors belong to the tag "weights"
     saver.pause("weights")
-
-Requires PyTorch 2.8 or later, and a saver on the GPU. Inside a region, PyTorch's allocations on this thread come from a
-`torch.cuda.MemPool` of the tag; those of the thread of a backward pass do not. PyTorch caches segments that no tensor
-uses: `release()` releases them.
 
 A tensor is paused with its tag, and keeps its address. Do not use it while it is paused, and destroy it before its tag is
 dropped or the saver closed, when it becomes a dangling pointer. Do not call `torch.cuda.empty_cache()` on another thread
@@ -21,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from memsaver._callbacks import Handle, call, told
+from memsaver._callbacks import Handle, call
 from memsaver._library import library_path
 from memsaver._saver import Saver
 from memsaver._share import Attached
@@ -101,7 +97,7 @@ def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
 def _ended(arena: Handle) -> bool:
     """Returns whether the arena's tag was dropped."""
     try:
-        told("get_arena_usage", arena)
+        call("get_arena_usage", arena)
     except Misuse:
         return True
     return False
@@ -109,15 +105,13 @@ def _ended(arena: Handle) -> bool:
 
 @contextlib.contextmanager
 def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[None]:
-    """Inside the region, PyTorch's allocations on this thread use memory of the tag, which is made if it does not exist.
-    Inner regions override outer ones; other threads may have regions, even of the same tag. Memory for `torch.cuda.graph`
-    captures comes from the graph's own pool.
-
-    device: the GPU's number; None: the saver's. The region does not change PyTorch's current device.
+    """Inside the region, PyTorch's allocations on this thread use memory of the tag, which is made if it does not exist, on
+    a device: the GPU's number; None: the saver's. Inner regions override outer ones. Backward passes, which have threads of
+    their own, and `torch.cuda.graph` captures do not use it.
 
     Raises `Unavailable` without PyTorch 2.8, and if PyTorch does not allocate from the region, for example because of
-    `torch.cuda.use_mem_pool` or of versions with expandable segments; `Misuse` for a saver on host memory. If memory is
-    exhausted, PyTorch raises `torch.OutOfMemoryError`.
+    `torch.cuda.use_mem_pool`; `Misuse` for a saver on host memory. If memory is exhausted, PyTorch raises
+    `torch.OutOfMemoryError`.
     """
     torch = _torch()
     _check(saver)
@@ -164,24 +158,16 @@ def _try(torch: Any, saver: Saver, tag: str, device: int) -> None:
 
 
 def release(saver: Saver, tag: str | None = None) -> None:
-    """Releases the segments that PyTorch caches for a tag (None: for all) and that no tensor uses.
-
-    Live tensors stay valid and are counted with the tag until they are destroyed; their segments are released by the
-    next `torch.cuda.empty_cache()` after that. Open regions keep their segments.
+    """Releases the segments that PyTorch caches for a tag (None: for all) and that no tensor uses; those of live tensors by
+    the next `torch.cuda.empty_cache()` after their end. Open regions keep theirs.
     """
     _release(saver, lambda name: tag is None or name == tag)
 
 
 def tensors(attached: Attached, like: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ranges of an attached publication as tensors, with the names, shapes and types of `like`, such as the
-    `state_dict()` of a model on the device "meta":
-
-        with torch.device("meta"):
-            model = Model()
-        model.load_state_dict(memsaver.torch.tensors(attached, model.state_dict()), assign=True)
-
-    They are the published memory itself. Only copied ranges may be written. Raises `Misuse` for a name that was not
-    published, and for one with another size.
+    `state_dict()` of a model on the device "meta". They are the published memory itself; only copied ranges may be
+    written. Raises `Misuse` for a name that was not published, and for one with another size.
     """
     torch = _torch()
     _check(attached.saver)

@@ -14,7 +14,7 @@ import pytest
 from conftest import MIB, fails
 
 import memsaver
-from memsaver import Saver, _library, errors
+from memsaver import Saver, _abi, _library, errors
 from memsaver._callbacks import call
 
 BASES: dict[Any, type[Exception]] = {memsaver.Misuse: ValueError, memsaver.NotIdle: TimeoutError, memsaver.Error: Exception}
@@ -28,7 +28,7 @@ def test_every_result_has_a_class(number: int, kind: type[errors.Error], monkeyp
     with pytest.raises(memsaver.Error) as raised:
         call("torch_pop")
     assert (type(raised.value), raised.value.result) == (kind, number)
-    assert str(raised.value) == _library.text(_library.library().memsaver_last_error())
+    assert str(raised.value) == _abi.text(_library.library().memsaver_last_error())
     assert isinstance(raised.value, BASES.get(kind, RuntimeError))
 
 
