@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 UNDER = ctypes.c_size_t(-1).value
-ANY_DEVICE = -1
 
 _SCALARS: dict[str, Any] = {
     "void": None,
@@ -42,13 +41,13 @@ LIMITS = {kind: _limits(kind) for kind in (ctypes.c_void_p, *_SCALARS.values()) 
 
 
 class Sized(ctypes.Structure):
-    """A structure whose first field is its size. Omitted fields are 0 or null, not the defaults of the macro."""
+    """A structure whose first field is its size. Omitted fields have the defaults of its macro; without one they are 0."""
 
     size: int
+    defaults: dict[str, int]
 
     def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.size = ctypes.sizeof(self)
+        super().__init__(ctypes.sizeof(self), **self.defaults | fields)
 
     def __getattr__(self, name: str) -> Any:  # the fields
         raise AttributeError(name)
@@ -105,7 +104,7 @@ def _read(code: str) -> None:
     ):
         name = "".join(part.capitalize() for part in (found["structure"] or found["callback"] or "").split("_"))
         if found["structure"]:
-            made = type(name, (Sized,), {"_fields_": _split(found["fields"].split(";"))})
+            made = type(name, (Sized,), {"_fields_": _split(found["fields"].split(";")), "defaults": {}})
             STRUCTURES["memsaver_" + found["structure"]] = globals()[name] = made
         elif found["callback"]:
             passed = [kind for _, kind in _split(found["passed"].split(","))]
@@ -120,6 +119,13 @@ def _read(code: str) -> None:
             ARGUMENTS[found["function"]] = [each for each in passed if each[0] not in map(counts.get, lists)]
     for enumerator, number in re.findall(r"\bMEMSAVER_(\w+) = (\d+)\b", code):
         globals()[enumerator] = int(number)
+    for structure, defaults in re.findall(r"MEMSAVER_INIT\((memsaver_\w+),([^)]*)\)", code):
+        for (field, *_), word in zip(STRUCTURES[structure]._fields_[1:], re.findall(r"[^\s,]+", defaults), strict=True):
+            number = {"true": 1, "false": 0}.get(word, globals().get(word.removeprefix("MEMSAVER_")))
+            if number is None and word not in ("NULL", '""'):
+                number = int(word)
+            if number:
+                STRUCTURES[structure].defaults[field] = number
 
 
 def __getattr__(name: str) -> Any:  # the structures, callbacks and enumerators, for type checkers
@@ -127,7 +133,7 @@ def __getattr__(name: str) -> Any:  # the structures, callbacks and enumerators,
 
 
 HEADER = _header()
-_read(re.sub(r"//[^\n]*", "", HEADER.read_text(encoding="utf-8")))
+_read(re.sub(r"//[^\n]*|\\\n", "", HEADER.read_text(encoding="utf-8")))
 
 
 def text(raw: bytes | None) -> str:

@@ -78,9 +78,7 @@ def _native(what: str, handle: Any) -> int:
     raise TypeError(f"{what} must be an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
 
 
-def _nanoseconds_of(seconds: float | None) -> int:
-    if seconds is None:
-        return -1
+def _nanoseconds_of(seconds: float) -> int:
     if not seconds >= 0:
         raise Misuse(f"a time must be 0 or more seconds, not {seconds}")
     if seconds > 2**62 / 1e9:  # about 146 years: for ever
@@ -126,11 +124,13 @@ def checked(name: str, kind: Any, value: Any) -> Any:
 
 
 def structure(kind: Any, /, **given: Any) -> Any:
-    """Returns a structure of C with these fields; omitted ones are 0 or null, not the defaults of the macro. Seconds become
+    """Returns a structure of C with these fields, and the defaults for those that are omitted or None. Seconds become
     nanoseconds, texts of a Literal enumerators, dicts structures, and lists arrays with their counts.
     """
     kinds, made = dict(kind._fields_), kind()
     for name, value in given.items():
+        if value is None:
+            continue
         field = next(each for each in (name, f"{name}_ns", f"{name}_handles") if each in kinds)
         if field.endswith("_ns"):
             value = _nanoseconds_of(value)
@@ -150,18 +150,17 @@ def _policy_of(policy: Any) -> Any:
     number, kind = next((each for each in enumerate(get_args(Policy)) if isinstance(policy, each[1])), (0, None))
     if kind is None:
         raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
-    values: dict[str, Any] = {"poison": -1, "retain": True}
-    values |= {each.name: given for each in dataclasses.fields(kind) if (given := getattr(policy, each.name)) is not None}
-    return structure(_abi.Policy, kind=number, **values)
+    return structure(
+        _abi.Policy, kind=number, **{each.name: getattr(policy, each.name) for each in dataclasses.fields(kind)}
+    )
 
 
-def device_options_of(device: Any, **others: Any) -> Any:
-    """The options of a saver that select a device, and others."""
+def device_of(device: Any, peers: Iterable[int], **others: Any) -> dict[str, Any]:
+    """Returns the options that select a device."""
     if device is not None and device != "host" and not isinstance(device, int):
         raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
     driver = _abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA
-    others["peers"] = [*others["peers"]]
-    return structure(_abi.Options, driver=driver, device=device if isinstance(device, int) else 0, **others)
+    return {"driver": driver, "device": device if isinstance(device, int) else 0, "peers": [*peers], **others}
 
 
 def passed(function: str, given: Iterable[Any]) -> list[Any]:

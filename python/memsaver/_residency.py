@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ctypes import byref, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
-from memsaver import _abi, _callbacks
+from memsaver import _callbacks
 from memsaver._abi import text
-from memsaver._arguments import Events, Stream, Streams, checked, pausing, structure
+from memsaver._arguments import Events, Stream, Streams, checked, pausing
 from memsaver._callbacks import Callback, Handle, Scope, call, told
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
@@ -136,10 +136,10 @@ class Elastic(Scope):
 
     def __init__(self, arena: Arena, bytes: int, granularity: int, on_reclaim: Callable[[int], object] | None) -> None:
         self.arena = arena
-        options = structure(_abi.ElasticOptions, granularity=granularity)
+        options: dict[str, Any] = {"granularity": granularity}
         self._callback = None if on_reclaim is None else Callback(on_reclaim)  # must live as long as this object
         if self._callback is not None:
-            options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
+            options |= {"on_reclaim": _callbacks.on_reclaim, "on_reclaim_context": self._callback.context}
         self._handle = Handle.made("end_elastic", "make_elastic", arena._handle, bytes, options)
         info = self._info()
         #: The first address, the bytes of addresses, and the bytes of one step.

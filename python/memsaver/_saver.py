@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from memsaver import _abi, _callbacks
 from memsaver._arguments import Events, Export, NewTags, Stream, Streams, Tags, Time, Under
-from memsaver._arguments import checked, device_options_of, covers, pausing, waiting
+from memsaver._arguments import checked, covers, device_of, pausing, waiting
 from memsaver._callbacks import Callback, Handle, Scope, asked, call, told
 from memsaver._library import library
 from memsaver._memory import Buffer, DType, Shape, View
@@ -171,16 +171,15 @@ class Saver(_Blocks, Scope):
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
         if share is not None and (device is not None or any(where.values()) or export != "none"):
             raise Misuse("with a share, its device is the saver's: do not select one")
-        where |= {"export": export, "enabled": enabled, "margin": margin, "default_policy": default_policy}
-        more = {"new_tags": new_tags, "evict_for_allocations": evict_for_allocations}
-        options = device_options_of(device, **where, **more)
+        tags = {"default_policy": default_policy, "new_tags": new_tags, "margin": margin}
+        options = device_of(device, **where, export=export) | tags
+        options |= {"enabled": enabled, "evict_for_allocations": evict_for_allocations}
         for name, function in (("on_no_room", on_no_room), ("on_event", on_event)):
             if function is not None:
-                setattr(options, name, getattr(_callbacks, name))
-                setattr(options, f"{name}_context", self._context_of(function))
+                options |= {name: getattr(_callbacks, name), f"{name}_context": self._context_of(function)}
         self._handle = Handle("destroy", self._hooks)
         self._share = share  # with what it lends
-        with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options.share:
+        with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options["share"]:
             call("create", options, self._handle.out)
         self._on_gpu = self.info().on_gpu
 
@@ -230,7 +229,7 @@ class Saver(_Blocks, Scope):
         evictable: others may pause the idle tag before any use has named it: work outside of its uses must not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
-        where = {"device": _abi.ANY_DEVICE if device is None else device, "capacity": capacity, "reserve": reserve}
+        where: dict[str, Any] = {"device": device, "capacity": capacity, "reserve": reserve}
         options = where | {"policy": policy, "margin": margin, "evictable": evictable, "priority": priority}
         return Arena(self, tag, Handle.made("release_arena", "get_arena", self._handle, tag, options))
 
@@ -455,7 +454,7 @@ class Saver(_Blocks, Scope):
         callbacks of elastic ranges release, then idle tags, as `use` pauses them. Never waits for a use, and `timeout` is
         for each tag, which is then skipped. Releasing less is not an error: the result says why.
         """
-        options = waiting(streams, events, idle, timeout) | {"device": _abi.ANY_DEVICE if device is None else device}
+        options = waiting(streams, events, idle, timeout) | {"device": device}
         got = _abi.Reclaimed()
         return filled(Reclaimed, got, text=told(str, "reclaim", self._handle, bytes, options, got))
 

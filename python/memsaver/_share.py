@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver._abi import text
-from memsaver._arguments import device_options_of
+from memsaver._arguments import device_of
 from memsaver._callbacks import Handle, Scope, call, told
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
@@ -66,7 +66,7 @@ class Share(Scope):
         options = who | {"folder": folder} | {"linger": linger, "answer_within": answer_within}
         where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
-        self._handle = Handle.made("leave_share", "join_share", device_options_of(device, **where), options)
+        self._handle = Handle.made("leave_share", "join_share", device_of(device, **where), options)
 
     def close(self) -> None:
         """Ends what it lends, and the membership unless savers of it exist. Later calls are `Misuse`. Idempotent."""
