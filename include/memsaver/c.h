@@ -8,6 +8,8 @@
 
 // Conventions
 //
+// - A function does what the member of its name does in C++: the comments in saver/memory_saver.hpp, arrival.hpp,
+//   gate.hpp, use.hpp, elastic.hpp and share/share.hpp say more, such as what it waits for and what a failure leaves.
 // - Every function that can fail returns a memsaver_result; memsaver_last_error() returns the error text. No C++
 //   exception leaves the library. MEMSAVER_MISUSE: null handles, invalid arguments, unknown tags, a closed saver. Any
 //   call that uses the driver may be MEMSAVER_DEVICE_LOST or MEMSAVER_DRIVER_ERROR. Comments name the other errors.
@@ -16,9 +18,9 @@
 // - Sizes are in bytes, times in nanoseconds. Text is null-terminated UTF-8; tag names keep the bytes that the program
 //   passed. The library copies its arguments. The only program pointers that it keeps are callbacks and their contexts.
 // - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on), which sets
-//   every field to its default. A null options pointer means all defaults. A newer library accepts the shorter
-//   structures of programs compiled against an older header. An older library rejects a longer structure unless all
-//   fields that it does not know are 0.
+//   every field to its default; docs/options.md explains them. A null options pointer means all defaults. A newer
+//   library accepts the shorter structures of programs compiled against an older header. An older library rejects a
+//   longer structure unless all fields that it does not know are 0.
 // - A list of tags is `names` and `count`. Null `names` (with count 0) means every tag. A non-null list with count 0
 //   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it. A
 //   function for policies that keep bytes is MEMSAVER_MISUSE for a named tag with another, and leaves others out.
@@ -148,27 +150,17 @@ typedef enum memsaver_storage {
 /// A policy and its options. Fields that do not apply to its kind are ignored.
 typedef struct memsaver_policy {
     size_t size;
-    int32_t kind; ///< memsaver_policy_kind
-    /// MEMSAVER_DISCARD: fill resumed memory with this byte (0 to 255; -1: none) to expose code that relies on it.
-    int32_t poison;
-    int32_t refresh; ///< backups: memsaver_refresh
-    int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
-    /// Backups: keep host memory or disk space after a resume, so that the next pause is faster; else it is released
-    /// before the resume returns. With MEMSAVER_ONCE it must be true.
-    bool retain;
-    /// Backups with MEMSAVER_ONCE: a pause is MEMSAVER_MISUSE, and the memory stays active, if bytes changed without
-    /// memsaver_invalidate(). Costs a copy.
-    bool check;
-    /// Backups: compute a checksum when saving and compare it before restoring; a mismatch is MEMSAVER_BACKUP_DAMAGED.
-    /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
-    bool verified;
-    uint32_t threads; ///< backups: threads per copy, up to 1024; 0: 8 for host memory and a source, 4 for a file
-    /// Backups: maximum pinned memory for copies, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for a file, 32 MiB for a source.
-    size_t ring_bytes;
+    int32_t kind;          ///< memsaver_policy_kind
+    int32_t poison;        ///< MEMSAVER_DISCARD: the byte (0 to 255) that resumed memory is filled with; -1: none
+    int32_t refresh;       ///< backups: memsaver_refresh
+    int32_t storage;       ///< MEMSAVER_HOST_BACKUP: memsaver_storage
+    bool retain;           ///< backups: keep host memory or disk space after a resume; must be true with MEMSAVER_ONCE
+    bool check;            ///< with MEMSAVER_ONCE: a pause is MEMSAVER_MISUSE if bytes changed without an invalidate
+    bool verified;         ///< backups: checksums; MEMSAVER_UNAVAILABLE if the library was built without xxHash
+    uint32_t threads;      ///< backups: threads per copy, up to 1024; 0: 8, for a file 4
+    size_t ring_bytes;     ///< backups: the most pinned memory for copies; 0: 64 MiB, for a file 256, a source 32
     const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
-    /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
-    /// thirds. If the codec is missing (nvCOMP 6, for a GPU), making the tag is MEMSAVER_UNAVAILABLE.
-    bool compressed;
+    bool compressed; ///< backups: compressed losslessly on the device; MEMSAVER_UNAVAILABLE if a GPU lacks nvCOMP 6
 } memsaver_policy;
 #define MEMSAVER_POLICY_INIT                                                                                           \
     MEMSAVER_INIT(memsaver_policy, MEMSAVER_DISCARD, -1, MEMSAVER_EVERY_PAUSE, MEMSAVER_PINNED, true, false, false, 0, \
@@ -235,8 +227,7 @@ typedef struct memsaver_no_room {
 } memsaver_no_room;
 
 /// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that needs the memory, with no lock held. May free,
-/// pause and drop. Returns non-zero to retry, 0 if it could not release anything. Asked again while there is still no
-/// room, up to 100 times for one call.
+/// pause and drop. Returns non-zero to retry, up to 100 times for one call, 0 if it could not release anything.
 typedef int (*memsaver_no_room_function)(void* context, const memsaver_no_room* need);
 
 /// Options of memsaver_create().
@@ -246,10 +237,9 @@ typedef struct memsaver_options {
     int32_t device; ///< the GPU's number; for host memory, a number for display only
     bool enabled;   ///< false: plain allocations; pause and resume check their tags and do nothing else
     bool rdma;      ///< GPU: allocate pages that network cards and other devices can access directly, where supported
-    int32_t export_handles; ///< GPU: memsaver_export
-    size_t margin;          ///< bytes of each device's memory that allocations and resumes leave free
-    /// The policy of new tags that name none. Null: MEMSAVER_DISCARD, with MEMSAVER_EVENT_WARNED at the first pause.
-    const memsaver_policy* default_policy;
+    int32_t export_handles;                ///< GPU: memsaver_export
+    size_t margin;                         ///< bytes of each device's memory that allocations and resumes leave free
+    const memsaver_policy* default_policy; ///< of new tags that name none; null: MEMSAVER_DISCARD, with a warning
     size_t host_capacity;    ///< host memory: used only as it is touched; 0: half of the physical memory, at most 8 GiB
     size_t host_granularity; ///< host memory: bytes of a page, a power of two, at least the system's; 0: 2 MiB
     const int* peers;        ///< GPU: numbers of `peer_count` other devices that may read and write the pages
@@ -260,14 +250,10 @@ typedef struct memsaver_options {
     void* on_no_room_context;
     memsaver_event_function on_event;
     void* on_event_context;
-    int32_t new_tags; ///< memsaver_new_tags
-    /// Allocations and resumes pause idle tags as memsaver_begin_use() does, before `on_no_room` is called.
-    bool evict_for_allocations;
-    /// Host memory: a name of at most 64 characters without '/'. All savers and shares with this name, in any process
-    /// of this user, are on one device, with one capacity and granularity. Null: a device of this saver alone.
-    const char* host_machine;
-    /// Null: no share. Else takes the memory as its member, on its device, whatever these options select.
-    memsaver_share* share;
+    int32_t new_tags;           ///< memsaver_new_tags
+    bool evict_for_allocations; ///< allocations and resumes pause idle tags, as memsaver_begin_use() does
+    const char* host_machine;   ///< host memory: savers of this user with this name, of at most 64 characters, share it
+    memsaver_share* share;      ///< takes the memory as its member, on its device, whatever these options select
 } memsaver_options;
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     MEMSAVER_INIT(memsaver_options, MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0,      \
@@ -280,11 +266,10 @@ MEMSAVER_API memsaver_result memsaver_gpu_available(int device) MEMSAVER_NOEXCEP
 MEMSAVER_API int memsaver_gpu_count(void) MEMSAVER_NOEXCEPT;
 /// Creates a saver. Errors: MEMSAVER_UNAVAILABLE.
 MEMSAVER_API memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) MEMSAVER_NOEXCEPT;
-/// Waits for the device, releases every tag, block and backup, and ends open regions. On failure, still tries the rest,
-/// then returns the first error; may be called again.
+/// Releases every tag, block and backup, and ends open regions. On failure, still tries the rest; may be called again.
 MEMSAVER_API memsaver_result memsaver_close(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 /// Destroys the handle. Memory is released now, or with the last arena obtained from the saver. Failures go to
-/// `on_event`; call memsaver_close() first to get them as a result.
+/// `on_event`.
 MEMSAVER_API void memsaver_destroy(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
 /// A saver's driver and device. `free_bytes` and `total_bytes` are those of the whole device, across all processes.
@@ -310,14 +295,11 @@ MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t b
 typedef struct memsaver_arena_options {
     size_t size;
     const memsaver_policy* policy; ///< null: the saver's default
-    size_t capacity; ///< the most bytes, paused ones not counted, that allocations may make it hold; 0: no limit
-    size_t reserve;  ///< bytes of memory to allocate immediately, in as few handles as possible
-    size_t margin;   ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
-    /// -1: the saver's device. For a saver on a GPU, the number of another GPU, used with the saver's driver options.
-    int32_t device;
-    /// Whether uses of other tags and memsaver_reclaim() may pause the tag while it is not in use, even if no use ever
-    /// named it. Work outside of its uses must then not touch it.
-    bool evictable;
+    size_t capacity;  ///< the most bytes, paused ones not counted, that allocations may make it hold; 0: no limit
+    size_t reserve;   ///< bytes of memory to allocate immediately, in as few handles as possible
+    size_t margin;    ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
+    int32_t device;   ///< the number of another GPU, used with the saver's driver options; -1: the saver's
+    bool evictable;   ///< others may pause the tag even if no use ever named it, unless it is in use
     int32_t priority; ///< tags of the lowest priority are paused first, the least recently used one first among equals
 } memsaver_arena_options;
 #define MEMSAVER_ARENA_OPTIONS_INIT MEMSAVER_INIT(memsaver_arena_options, NULL, 0, 0, 0, -1, false, 0)
@@ -345,24 +327,22 @@ MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const ch
 // --- Blocks ---
 
 /// Allocates `bytes` of memory aligned to `alignment` (a power of two; 0: 256), with undefined content, usable on every
-/// stream at once. The memory comes from `tag`, which is made if it does not exist. A null `tag` selects this thread's
-/// innermost region. 0 bytes succeed with a null pointer, whatever the tag. Freeing null is a no-op.
-///
-/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, the tag's capacity).
+/// stream at once, from `tag`, which is made if it does not exist; null: from this thread's innermost region. 0 bytes
+/// succeed with a null pointer, whatever the tag. Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY.
 MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                                void** pointer) MEMSAVER_NOEXCEPT;
-/// Like memsaver_allocate(), for work on `stream`. Reuses at once, without waiting, a block of about the same size that
-/// was freed with this stream. Other streams must be ordered after `stream`.
+/// Likewise, for work on `stream`. Reuses at once a block of about the same size that was freed with this stream. Other
+/// streams must be ordered after `stream`.
 MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 
 /// Frees a block of any tag, paused or active, on any thread. As safe as cudaFree: the block is not reused until all
-/// work submitted to the device before this call has completed. Does not wait, except for plain memory.
+/// work submitted to the device before this call has completed.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
-/// Frees a block, reused once `stream`, of its device, has completed all work submitted to it before this call.
+/// Likewise; the block is reused once `stream`, of its device, has completed all work submitted to it before this call.
 MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer,
                                                     void* stream) MEMSAVER_NOEXCEPT;
-/// Frees a block that no work touches any more, for immediate reuse.
+/// Likewise, for a block that no work touches any more: reused at once.
 MEMSAVER_API memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
 
 /// The same functions for one arena. They work for as long as the arena's handle exists.
@@ -381,21 +361,19 @@ MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMS
 /// is restoring, for memory that is not live blocks, and on errors.
 MEMSAVER_API bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Copies the backup of `bytes` at `pointer` to host memory at `to`, while the tag is paused and for as long as its
-/// policy keeps them. MEMSAVER_MISUSE says why there is none.
+/// Copies the backup of `bytes` at `pointer` to host memory at `to`. MEMSAVER_MISUSE says why there is none.
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
 
-/// Replaces the backup of `bytes` at `pointer` by those at `from` in host memory. The next resume restores the new
-/// bytes; with MEMSAVER_ONCE they count as saved. Waits for an operation on the tag. MEMSAVER_MISUSE if the memory is
-/// active or has no backup. If a file cannot be written, repeat the call. On a disabled saver, writes to the memory.
+/// Replaces the backup of `bytes` of paused memory at `pointer` by those at `from` in host memory. The next resume
+/// restores them; with MEMSAVER_ONCE they count as saved. If a file cannot be written, repeat the call.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
 // --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) allocates ---
 
 /// Begins a region: until the matching pop, this thread's allocations without a tag come from `tag`, which is made if
-/// it does not exist. Regions are per thread and per saver; an inner one overrides an outer one. Blocks outlive them.
+/// it does not exist. An inner region overrides an outer one. Blocks outlive them.
 MEMSAVER_API memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) MEMSAVER_NOEXCEPT;
 /// Begins a region of an arena of this saver, on whichever device the arena is.
 MEMSAVER_API memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) MEMSAVER_NOEXCEPT;
@@ -433,24 +411,19 @@ typedef enum memsaver_order {
 /// Options of a pause or a trim.
 typedef struct memsaver_pause_options {
     size_t size;
-    int32_t order; ///< memsaver_order
-    /// For MEMSAVER_AFTER_STREAMS: at least one stream or event. A null stream is that of every device concerned.
-    void* const* streams;
+    int32_t order;        ///< memsaver_order
+    void* const* streams; ///< for MEMSAVER_AFTER_STREAMS; a null stream is that of every device concerned
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for that, and for other operations on the tags, before MEMSAVER_NOT_IDLE. Negative: no limit.
-    int64_t timeout_ns;
-    /// A policy for the bytes that applies to this pause only. Null: the tag's policy. memsaver_trim() ignores it.
-    const memsaver_policy* bytes;
+    int64_t timeout_ns;           ///< for that, and for other operations on the tags. Negative: no limit
+    const memsaver_policy* bytes; ///< this once; null: the tag's. Not for a trim
 } memsaver_pause_options;
 #define MEMSAVER_PAUSE_OPTIONS_INIT                                                                                    \
     MEMSAVER_INIT(memsaver_pause_options, MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL)
 
 /// Releases the physical pages of these tags to the device and keeps their addresses. Waits first, as the options say;
-/// the program must stop submitting work that touches the memory. Memory that is already paused stays paused. Each
-/// tag's policy decides what happens to its bytes. After a failure, repeating the call continues the operation.
-///
+/// the program must stop submitting work that touches the memory. Each tag's policy decides what happens to its bytes.
 /// Errors: MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED.
 MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
                                             const memsaver_pause_options* options,
@@ -459,17 +432,14 @@ MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* c
 /// Options of a resume.
 typedef struct memsaver_resume_options {
     size_t size;
-    /// A policy that keeps no bytes, for this resume only: the backup is then stale. Null: restore the backup.
-    const memsaver_policy* bytes;
-    int64_t room_within_ns; ///< how long to retry while out of memory. Negative: not at all; INT64_MAX: for ever
+    const memsaver_policy* bytes; ///< one that keeps no bytes, this once: the backup is then stale. Null: restore it
+    int64_t room_within_ns;       ///< how long to retry while out of memory. Negative: not at all; INT64_MAX: for ever
 } memsaver_resume_options;
 #define MEMSAVER_RESUME_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_options, NULL, -1)
 
-/// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list. Memory
-/// for all tags is created before any is mapped: if it does not suffice for all of them, the call is
-/// MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the bytes.
-///
-/// Errors: as memsaver_pause(), MEMSAVER_OUT_OF_MEMORY and MEMSAVER_BACKUP_DAMAGED.
+/// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list; all
+/// or, if memory does not suffice, nothing. On return every stream sees the bytes. Errors: as memsaver_pause(),
+/// MEMSAVER_OUT_OF_MEMORY and MEMSAVER_BACKUP_DAMAGED.
 MEMSAVER_API memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                              const memsaver_resume_options* options,
                                              memsaver_report* report) MEMSAVER_NOEXCEPT;
@@ -482,18 +452,9 @@ typedef struct memsaver_exchange_options {
 } memsaver_exchange_options;
 #define MEMSAVER_EXCHANGE_OPTIONS_INIT MEMSAVER_INIT(memsaver_exchange_options, NULL, NULL)
 
-/// Pauses the tags of `out` and resumes those of `in`, in the pages of `out`, which are handed over as whole handles,
-/// and with both copies at once; only what `in` needs beyond that is taken, and what it does not need released. Waits,
-/// runs hooks and fails like a pause of `out` followed by a resume of `in`. Until the call returns, no memory of either
-/// list may be touched; afterwards every stream sees the bytes of `in`.
-///
-/// If the device lacks memory for the additional pages, the call is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless
-/// others took the pages that `out` released. After any other failure `in` is paused with its backup intact, and each
-/// tag of `out` is, on each of its devices, paused and saved, or active as it was. If the only failure is that pages
-/// could not be unmapped or released, `out` is paused, and `in` is resumed unless it had to wait for these pages.
-/// Repeating the call continues the operation.
-///
-/// Errors: as memsaver_resume(). MEMSAVER_MISUSE for a tag in both lists.
+/// Pauses the tags of `out` and resumes those of `in`, in the pages of `out` and with both copies at once. Waits, runs
+/// hooks and fails like a pause of `out` followed by a resume of `in`; memory_saver.hpp says what holds then. Until the
+/// call returns, no memory of either list may be touched.
 MEMSAVER_API memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
                                                const char* const* in_names, size_t in_count,
                                                const memsaver_exchange_options* options,
@@ -506,26 +467,22 @@ MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* co
                                            const memsaver_pause_options* options,
                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// Allocates, ahead of the first pause, the storage that saving the live blocks needs, for policies that keep bytes.
+/// Allocates, ahead of the first pause, the storage that saving needs. For policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
                                               size_t count) MEMSAVER_NOEXCEPT;
 
-/// Marks bytes that a policy may have saved as changed: the next pause saves them again. For policies that keep bytes.
+/// Marks saved bytes as changed: the next pause saves them again. For policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names,
                                                  size_t count) MEMSAVER_NOEXCEPT;
-/// Discards the backups of these tags' paused memory and their storage. A resume then maps memory with undefined bytes.
+/// Discards the backups of these tags' paused memory. A resume then maps memory with undefined bytes.
 MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
                                                     size_t count) MEMSAVER_NOEXCEPT;
-/// Marks `bytes` at `pointer` as changed. With MEMSAVER_FILE_SOURCE these bytes no longer come from a file, and pauses
-/// save them. Other policies invalidate the whole tag.
+/// Marks `bytes` at `pointer` as changed: with MEMSAVER_FILE_SOURCE only these, else the whole tag.
 MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
                                                        size_t bytes) MEMSAVER_NOEXCEPT;
 
 /// Fills `bytes` at `pointer`, in a tag with policy MEMSAVER_FILE_SOURCE, from a file starting at `offset`, now and at
-/// every later resume. A pause does not save these bytes. On return every stream sees them. Does not wait for work that
-/// still uses the old bytes. The path is used again unchanged.
-///
-/// Errors: MEMSAVER_MISUSE (no bytes, not in one block, paused, another policy, the file is too short),
+/// every later resume. A pause does not save these bytes. Does not wait for work that still uses the old bytes. Errors:
 /// MEMSAVER_DRIVER_ERROR (the file cannot be opened: nothing has changed; or read: some of the bytes are new),
 /// MEMSAVER_SOURCE_CHANGED.
 MEMSAVER_API memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
@@ -546,28 +503,24 @@ typedef struct memsaver_resume_async_options {
 /// Resumes tags like memsaver_resume(), but does not wait for the bytes: on return all memory is mapped and the copies
 /// are in flight. Until a block's bytes have arrived, only work on a stream passed to memsaver_arrival_before() may
 /// touch it; after memsaver_arrival_wait() any work may.
-///
-/// Errors: as memsaver_resume(), and MEMSAVER_MISUSE for ranges of `first` that are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                                    const memsaver_resume_async_options* options,
                                                    memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 
-/// Saves the bytes that a pause of these tags would save, ahead of it and during the program's work, for policies with
-/// MEMSAVER_ONCE. Waits for the order in `options` before it starts; ignores their `bytes`. If the program writes to
-/// the memory afterwards, it must call memsaver_invalidate().
-///
-/// Errors: MEMSAVER_MISUSE (a named tag with another policy), and those of a pause.
+/// Saves the bytes that a pause of these tags would save, ahead of it and during the program's work, which must call
+/// memsaver_invalidate() if it writes to the memory afterwards. For policies with MEMSAVER_ONCE. Waits for the order in
+/// `options`; ignores their `bytes`.
 MEMSAVER_API memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 /// Makes work submitted to `stream` from now on wait until all bytes of all tags have arrived. Does not wait itself,
-/// except for bytes that cannot be copied directly (files, pageable memory). MEMSAVER_MISUSE in a capture: use a gate.
+/// except for bytes of files and pageable memory. MEMSAVER_MISUSE in a capture: use a gate.
 MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) MEMSAVER_NOEXCEPT;
-/// The same for only these bytes. MEMSAVER_MISUSE if they are not in live blocks of the tags.
+/// The same for only these bytes of the tags.
 MEMSAVER_API memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
                                                            size_t bytes) MEMSAVER_NOEXCEPT;
-/// Waits until all bytes have arrived, and completes the operation; hooks that run after a resume run here. If bytes
-/// could not be copied, every call returns that error; the backup is intact, and the next pause or resume continues.
+/// Waits until all bytes have arrived; hooks that run after a resume run here. If bytes could not be copied, every call
+/// returns that error; the backup is intact, and the next pause or resume continues.
 MEMSAVER_API memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival,
                                                    memsaver_report* report) MEMSAVER_NOEXCEPT;
 /// Waits until these bytes have arrived and every stream sees them.
@@ -577,12 +530,12 @@ MEMSAVER_API memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arriv
 MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) MEMSAVER_NOEXCEPT;
 /// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`.
 MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
-/// Creates a gate for `bytes` at `pointer`: work behind it waits for only these bytes whenever memsaver_resume_async()
-/// has them in flight. They must be in one block. Keep the gate until graphs captured behind it are destroyed.
+/// Creates a gate for `bytes` at `pointer`, in one block: work behind it waits for them whenever
+/// memsaver_resume_async() has them in flight. Keep it until graphs captured behind it are destroyed.
 MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                memsaver_gate** gate) MEMSAVER_NOEXCEPT;
-/// Makes work submitted to `stream` from now on wait at the gate. If the stream is being captured, the wait becomes
-/// part of the graph: each launch waits for the bytes in flight at that time.
+/// Makes work submitted to `stream` from now on wait at the gate; if the stream is being captured, each launch of the
+/// graph waits.
 MEMSAVER_API memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) MEMSAVER_NOEXCEPT;
 MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 
@@ -591,42 +544,36 @@ MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 /// Options of memsaver_begin_use().
 typedef struct memsaver_use_options {
     size_t size;
-    /// What evictions wait for, in addition to the end of uses and the work that these marked, as in
-    /// memsaver_pause_options. MEMSAVER_ALREADY_IDLE: work outside of uses touches no memory that may be evicted.
-    int32_t order;
+    int32_t order; ///< what evictions wait for besides the work that uses marked, as in memsaver_pause_options
     void* const* streams;
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for others' uses, moves and pauses, and for marked work; the earlier of both counts. Then
-    /// MEMSAVER_OUT_OF_MEMORY if room was lacking, or MEMSAVER_NOT_IDLE. Negative: no limit.
-    int64_t timeout_ns;
-    int64_t room_within_ns;
-    /// False: does not wait for bytes that memsaver_resume_async() is restoring, which only work behind the arrival or
-    /// a gate may touch; the use protects them from eviction.
-    bool await_bytes;
+    int64_t timeout_ns;     ///< how long to wait for whatever it is; the earlier of both counts. Negative: no limit
+    int64_t room_within_ns; ///< likewise
+    bool await_bytes;       ///< false: does not wait for bytes that memsaver_resume_async() is restoring
 } memsaver_use_options;
 #define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
     MEMSAVER_INIT(memsaver_use_options, MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true)
 
 /// Resumes these tags where necessary and keeps them resident until memsaver_end_use() and until the work marked by
-/// memsaver_use_until() has completed. If the device lacks memory, idle tags are paused, lowest priority first and
-/// least recently used first among equals; only tags that a use has named before, or that are evictable. If that is not
-/// enough, the call waits for other threads' uses to end. A pause of the tags waits for the use.
+/// memsaver_use_until() has completed; a pause of them waits. If the device lacks memory, idle tags are paused, lowest
+/// priority first and least recently used first among equals; only tags that a use has named before, or that are
+/// evictable. If that is not enough, waits for other threads' uses to end.
 ///
-/// Errors: MEMSAVER_OUT_OF_MEMORY, at once, if even the end of all other threads' uses could not free enough memory,
-/// and on a thread that holds a use; its text says who holds the memory. MEMSAVER_MISUSE (in a hook; in a capture
-/// unless all tags are already resident), and the errors of a pause and of a resume.
+/// Errors: those of a pause and of a resume; MEMSAVER_OUT_OF_MEMORY, at once, if even the end of all other threads'
+/// uses could not free enough, and on a thread that holds a use. MEMSAVER_MISUSE in a hook, and in a capture unless all
+/// tags are resident.
 MEMSAVER_API memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                                 const memsaver_use_options* options,
                                                 memsaver_use** use) MEMSAVER_NOEXCEPT;
-/// Keeps the tags resident until `stream` has completed all work submitted to it before this call. Does not wait. May
-/// be called for several streams, by one thread at a time. MEMSAVER_MISUSE for a stream that is being captured.
+/// Keeps the tags resident until `stream` has completed all work submitted to it before this call. May be called for
+/// several streams, by one thread at a time. MEMSAVER_MISUSE for a stream that is being captured.
 MEMSAVER_API memsaver_result memsaver_use_until(memsaver_use* use, void* stream) MEMSAVER_NOEXCEPT;
 /// The same for a recorded event.
 MEMSAVER_API memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) MEMSAVER_NOEXCEPT;
-/// Returns the tags of the use whose bytes were discarded since they were last used, and which must be filled again.
-/// The `count` names are valid as long as the handle.
+/// Returns the tags of the use whose bytes were discarded since they were last used. The `count` names are valid as
+/// long as the handle.
 MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names,
                                                size_t* count) MEMSAVER_NOEXCEPT;
 /// Ends the use, on any thread. Submitted work that was not marked must have completed.
@@ -664,11 +611,8 @@ typedef struct memsaver_reclaimed {
 #define MEMSAVER_RECLAIMED_INIT MEMSAVER_INIT(memsaver_reclaimed, 0, 0, 0, 0, 0)
 
 /// Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of elastic
-/// ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use. Releasing less
-/// is not an error: `reclaimed` has the bytes released. `text` is one line that also says why it was not more and who
-/// holds the rest. Both may be null.
-///
-/// Errors: those of a pause, and MEMSAVER_MISUSE inside a hook and for a device without tags.
+/// ranges release, then idle tags, as a use would pause them. Never waits for a use. Releasing less is not an error:
+/// `text` is one line that says why, and who holds the rest. Both outputs may be null.
 MEMSAVER_API memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes,
                                               const memsaver_reclaim_options* options, memsaver_reclaimed* reclaimed,
                                               char** text) MEMSAVER_NOEXCEPT;
@@ -682,34 +626,31 @@ typedef size_t (*memsaver_reclaim_function)(void* context, size_t bytes);
 /// Options of memsaver_make_elastic().
 typedef struct memsaver_elastic_options {
     size_t size;
-    size_t granularity; ///< bytes of one step, rounded up to whole pages; 0: 64 MiB
-    /// Null: no callback. The function and its context must outlive the range.
-    memsaver_reclaim_function on_reclaim;
+    size_t granularity;                   ///< bytes of one step, rounded up to whole pages; 0: 64 MiB
+    memsaver_reclaim_function on_reclaim; ///< null: none. It and its context must outlive the range
     void* on_reclaim_context;
 } memsaver_elastic_options;
 #define MEMSAVER_ELASTIC_OPTIONS_INIT MEMSAVER_INIT(memsaver_elastic_options, 0, NULL, NULL)
 
 /// Reserves `bytes` of an arena's addresses, without memory. The range may exceed the device's memory. Each step with
-/// memory is a block of the tag: it is paused, resumed, saved and counted with it.
+/// memory is a block of the tag.
 MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes,
                                                    const memsaver_elastic_options* options,
                                                    memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
 /// Destroys the range and releases all its memory, as memsaver_elastic_release() does with default options.
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
-/// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
-/// bytes. All or nothing. Errors: those of an allocation, and MEMSAVER_MISUSE (0 bytes, beyond the range, paused).
+/// Commits memory for `bytes` at `offset`, rounded outward to whole steps, all or nothing. Steps that have memory keep
+/// it. Errors: those of an allocation.
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for an
-/// operation on the tag that is in progress: pages are released once the order in `options` is satisfied; its
-/// `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0 bytes, beyond the range, without memory, in a capture.
+/// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not, once the order in
+/// `options` is satisfied, without waiting for it; their `timeout_ns` and `bytes` are ignored.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 
-/// Commits or releases memory at the end of the range. If the step that holds byte `bytes - 1` lies behind the last
-/// step with memory, commits everything between them, that step included; otherwise releases everything behind it. 0
-/// releases everything. Steps released before the last step with memory stay so. Errors: of commit and release.
+/// Commits everything up to the step of byte `bytes - 1` if that lies behind the last step with memory; otherwise
+/// releases everything behind it. Steps released before the last step with memory stay so.
 MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                                      const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 
@@ -745,10 +686,10 @@ typedef struct memsaver_hook_event {
 } memsaver_hook_event;
 
 /// Runs on the thread that pauses or resumes, with no lock held. May allocate and free, and pause, resume, exchange,
-/// trim and drop other tags than those it runs for, but not use, reclaim or close. Returns 0 to continue. Non-zero from
-/// a hook that runs before refuses the operation: nothing is done and the remaining hooks do not run. Non-zero from a
-/// hook that runs after does not undo the operation, and all other hooks still run. In both cases the call returns
-/// MEMSAVER_HOOK_FAILED, and its text contains the number.
+/// trim and drop other tags than those it runs for, but not use, reclaim or close. Returns 0 to continue. Otherwise the
+/// call returns MEMSAVER_HOOK_FAILED, and its text contains the number: from a hook that runs before, nothing is done
+/// and the remaining hooks do not run; from a hook that runs after, the operation is done, and all other hooks still
+/// run.
 typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
 
 /// Adds a hook for a `moment` (memsaver_moment). Hooks of one moment run in the order in which they were added. Hooks
@@ -807,19 +748,14 @@ MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
 typedef struct memsaver_share_options {
     size_t size;
     const char* name; ///< for the tables of the others, at most 63 bytes; null: none
-    /// Who lacks room at a higher priority gets it first; who has some at a lower priority is asked for it first.
-    int32_t priority;
+    int32_t
+        priority;   ///< who lacks room at a higher one gets it first; who has some at a lower one is asked for it first
     size_t floor;   ///< device memory that others do not ask this process to give up
     size_t ceiling; ///< the most device memory that this process takes; 0: no limit
-    /// Pages pass between this process and members that say so too as they were left. Other pages are cleared first.
-    bool trusted;
-    /// How long another process may take to answer before it is passed by; at least 1 ms.
-    int64_t answer_within_ns;
-    /// Where the members meet: a folder of this user, mode 0700, made if it is not there. Null: one for each device.
-    const char* folder;
-    /// How long released pages stay with the share if nobody waits for them, at most an hour: for processes that take
-    /// turns. They count as free for members, and not for other processes.
-    int64_t linger_ns;
+    bool trusted;   ///< pages pass as they were left between members that both say so; others are cleared first
+    int64_t answer_within_ns; ///< how long another process may take to answer before it is passed by; at least 1 ms
+    const char* folder;       ///< where the members meet, mode 0700, made if it is not there. Null: one for each device
+    int64_t linger_ns;        ///< how long released pages stay with the share if nobody waits for them, at most an hour
 } memsaver_share_options;
 #define MEMSAVER_SHARE_OPTIONS_INIT MEMSAVER_INIT(memsaver_share_options, NULL, 0, 0, 0, false, 500000000, NULL, 0)
 
@@ -849,24 +785,20 @@ typedef struct memsaver_publish_options {
     const char* const* names; ///< each at most 199 bytes, and only once
     const void* const* data;  ///< in live blocks of the tag, or, if copied, of any tag of the saver
     const size_t* bytes;
-    /// Whether each reader gets a copy of the range that it may write. Null: no range is copied.
-    const bool* copied;
+    const bool* copied; ///< whether each reader gets a copy of the range that it may write; null: of none
     size_t count;
 } memsaver_publish_options;
 #define MEMSAVER_PUBLISH_OPTIONS_INIT MEMSAVER_INIT(memsaver_publish_options, NULL, NULL, NULL, NULL, NULL, 0)
 
 /// Publishes a tag of a saver of the share: other processes may map it for reading. Every live block of the tag must
 /// have a name in it. Waits for the device. Afterwards the tag's pages are read-only here too, except for handles in
-/// which copied ranges lie. They live as long as this process or any that has attached them is a member, or a
-/// memsaver-keeper runs. `hash` (may be null): of the names and their bytes.
-///
-/// Errors: MEMSAVER_MISUSE (a block without a name, a range that is not in live blocks, a paused tag, a name and
-/// version that are published already), MEMSAVER_UNAVAILABLE. After a failure nothing has changed.
+/// which copied ranges lie. `hash` (may be null): of the names and their bytes. Errors: MEMSAVER_UNAVAILABLE. After a
+/// failure nothing has changed.
 MEMSAVER_API memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsaver_saver* saver,
                                               const char* tag, const memsaver_publish_options* options,
                                               uint64_t* hash) MEMSAVER_NOEXCEPT;
 /// Ends a publication, in all its versions, for late readers. Its pages are freed with the last process that has it.
-/// MEMSAVER_UNAVAILABLE if there is none, or a process that is stopped cannot be told: it may still give it to others.
+/// MEMSAVER_UNAVAILABLE if there is none, or a process that is stopped cannot be told.
 MEMSAVER_API memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) MEMSAVER_NOEXCEPT;
 
 /// Options of memsaver_attach().
@@ -878,10 +810,8 @@ typedef struct memsaver_attach_options {
 #define MEMSAVER_ATTACH_OPTIONS_INIT MEMSAVER_INIT(memsaver_attach_options, NULL, NULL)
 
 /// Maps a publication as a new tag of a saver of the share, which is paused, resumed and dropped like any other, and
-/// which lives on when the handle is released. This process keeps the publication from now on.
-///
-/// Errors: MEMSAVER_UNAVAILABLE (not published, or only in other versions, or with another hash; the text says what
-/// is), MEMSAVER_MISUSE (the saver has such a tag).
+/// which lives on when the handle is released. This process keeps the publication from now on. Errors:
+/// MEMSAVER_UNAVAILABLE (the text says what is published instead).
 MEMSAVER_API memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
                                              const memsaver_attach_options* options,
                                              memsaver_attached** attached) MEMSAVER_NOEXCEPT;
@@ -915,7 +845,7 @@ MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, c
 MEMSAVER_API memsaver_result memsaver_attached_name(memsaver_attached* attached, size_t index,
                                                     const char** name) MEMSAVER_NOEXCEPT;
 /// Reads the shared ranges again and compares them with what was published. MEMSAVER_PUBLICATION_DAMAGED names a range
-/// that differs; MEMSAVER_MISUSE if the tag is paused or was dropped.
+/// that differs.
 MEMSAVER_API memsaver_result memsaver_attached_verify(memsaver_attached* attached) MEMSAVER_NOEXCEPT;
 
 // --- PyTorch ---
@@ -928,15 +858,15 @@ MEMSAVER_API memsaver_result memsaver_attached_verify(memsaver_attached* attache
 MEMSAVER_API memsaver_result memsaver_torch_push(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
 /// Ends this thread's innermost push. MEMSAVER_MISUSE if there is none.
 MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
-/// Allocates `bytes`, aligned to 512, from the arena that this thread has pushed. The block is usable on every stream.
-/// Returns null for 0 or fewer bytes. Also returns null, with the reason in memsaver_last_error(), if no arena is
-/// pushed, if `device` is not the arena's, or if memory is exhausted.
+/// Allocates `bytes`, aligned to 512, from the arena that this thread has pushed, for every stream. Returns null for 0
+/// or fewer bytes, and, with the reason in memsaver_last_error(), if no arena is pushed, `device` is not its, or memory
+/// is exhausted.
 MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 
-/// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. The block is reused once `stream` has
-/// completed all work submitted to it before this call, or the device has if the stream cannot be marked. Null, unknown
-/// pointers, and blocks whose tag was dropped or whose saver was closed are no-ops. If the same address was allocated
-/// again since, it becomes free once freed as many times as it was allocated. Failures go to the saver's on_event.
+/// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. It is reused once `stream` has completed
+/// all work submitted to it before this call, or the device has if the stream cannot be marked. Null, unknown pointers,
+/// and blocks whose tag was dropped or whose saver was closed are no-ops. If the address was allocated again since, it
+/// becomes free once freed as many times. Failures go to the saver's on_event.
 MEMSAVER_API void memsaver_torch_free(void* pointer, ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 
 #ifdef __cplusplus
