@@ -105,6 +105,7 @@ def pausing(streams: Streams, events: Events, idle: bool, timeout: Time = None) 
 
 def checked(name: str, kind: Any, value: Any) -> Any:
     """Returns a value for an argument or a field of this name and type. Raises `Misuse` for a number that C would cut."""
+    value = getattr(value, "_as_parameter_", value)
     limits = _abi.LIMITS.get(kind)
     if limits is not None and (kind is not c_void_p or hasattr(value, "__index__")):
         value = operator.index(value)
@@ -131,6 +132,8 @@ def structure(kind: Any, /, **given: Any) -> Any:
     for name, value in given.items():
         if value is None:
             continue
+        if hasattr(value, "_as_parameter_") and not value._as_parameter_:
+            raise Misuse(f"the {name} was closed")
         field = next(each for each in (name, f"{name}_ns", f"{name}_handles") if each in kinds)
         if field.endswith("_ns"):
             value = _nanoseconds_of(value)

@@ -15,14 +15,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memsaver import _abi
 from memsaver._abi import text
 from memsaver._arguments import passed
 from memsaver._library import last_error, library
-from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, filled
 
@@ -49,10 +48,10 @@ class Handle:
     alive does not keep closures alive.
     """
 
-    def __init__(self, end: str, hooks: dict[int, ctypes.c_void_p] | None = None) -> None:
-        """`end`: the function that ends it, without `memsaver_`. `hooks` are removed first."""
+    def __init__(self, end: str) -> None:
+        """`end`: the function that ends it, without `memsaver_`."""
         self._as_parameter_ = ctypes.c_void_p()
-        self._finalizer = weakref.finalize(self, when_possible, _end, end, self._as_parameter_, hooks)
+        self._finalizer = weakref.finalize(self, when_possible, _end, end, self._as_parameter_)
         self._finalizer.atexit = False  # the process's end releases everything; other threads may still be working
         self._inside: list[None] = []  # one element per call in progress; a list needs no lock
         self._ended = False
@@ -79,17 +78,6 @@ class Handle:
         self._inside.pop()
         self._end_if_left()
 
-    @contextlib.contextmanager
-    def held(self, ended: str) -> Iterator[ctypes.c_void_p]:
-        """The handle, for a call that has it in a structure. `Misuse` with this text after its end."""
-        self.enter()
-        try:
-            if not self._as_parameter_:
-                raise Misuse(ended)
-            yield self._as_parameter_
-        finally:
-            self.leave()
-
     def _end_if_left(self) -> None:
         if self._ended and not self._inside:
             self._finalizer()  # runs only once
@@ -100,9 +88,7 @@ class Handle:
         return ctypes.byref(self._as_parameter_)
 
 
-def _end(name: str, handle: ctypes.c_void_p, hooks: dict[int, ctypes.c_void_p] | None) -> None:
-    while hooks:
-        library().memsaver_remove_hook(hooks.popitem()[1])
+def _end(name: str, handle: ctypes.c_void_p) -> None:
     if handle:
         getattr(library(), f"memsaver_{name}")(handle)
 
@@ -179,7 +165,7 @@ def call(name: str, *given: Any) -> Any:
     if len(given) < len(_abi.ARGUMENTS[name]):
         made = _abi.ARGUMENTS[name][-1][1]._type_()
         given += (ctypes.byref(made),)
-    function, arguments = getattr(library(), name), passed(name, given)
+    function = getattr(library(), name)
     raised: list[BaseException] = []
     error = None
     inside: list[Handle] = []
@@ -189,10 +175,11 @@ def call(name: str, *given: Any) -> Any:
     try:  # a signal handler may raise at any line
         if outermost:
             _begin(thread)
-        for argument in given:
+        for argument in (*given, *(of for options in given if isinstance(options, dict) for of in options.values())):
             if isinstance(argument, Handle):
                 argument.enter()
                 inside.append(argument)
+        arguments = passed(name, given)
         _thread.calls.append(raised)
         _thread.closed = closed + 1
         code = function(*arguments)

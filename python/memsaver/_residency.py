@@ -33,7 +33,7 @@ class Arrival(Scope):
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
         self._handle = handle
-        if saver._callbacks:
+        if saver._callbacks or saver._hooks:
             _in_flight.add(self)
 
     def before(self, stream: Stream, pointer: int | None = None, bytes: int | None = None) -> None:

@@ -99,8 +99,7 @@ class Hook(Scope):
         """Removes the hook. A call in progress on another thread completes. Idempotent."""
         saver = self._saver()
         if saver is not None and (found := saver._hooks.pop(self._context, None)) is not None:
-            library().memsaver_remove_hook(found)
-            saver._callbacks.pop(self._context, None)
+            found[1].end()
 
 
 class Saver(_Blocks, Scope):
@@ -141,21 +140,15 @@ class Saver(_Blocks, Scope):
         on_no_room: Callable[[NoRoom], object] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
-        """Creates a saver. Raises `Unavailable`, and `Misuse` for invalid options or an invalid device number.
+        """Creates a saver. docs/options.md describes the options of C++, `SaverOptions`, `CudaDriverOptions` and
+        `HostDriverOptions`, whose names these have. Raises `Unavailable`.
 
         device: a GPU's number; "host" for host memory; None for GPU 0 if it is usable, else host memory.
         share: takes the memory as a member of this share, on the share's device, which must not be given again.
-        host_capacity: bytes of host memory, used only as they are touched (0: half of the physical memory, at most 8 GiB).
-        host_granularity: bytes of a page of host memory, a power of two (0: 2 MiB).
-        host_machine: savers and shares with this name (at most 64 characters without "/"), in any process of this user,
-            are on one device of host memory, with one capacity and granularity.
-        enabled: False: plain allocations; pause and resume check their tags and do nothing else.
-        default_policy: of tags that name none. None: `Discard()`, with a warning event at the first pause.
+        host_capacity, host_granularity, host_machine: bytes, used only as they are touched (0: half of the physical memory,
+            at most 8 GiB); bytes of a page (0: 2 MiB); a name that makes savers of this user, in any process, one device.
+        default_policy: None: `Discard()`, with a warning event at the first pause.
         new_tags: "with_policy": only `arena` with a policy makes a tag; other uses of an unknown name are `Misuse`.
-        evict_for_allocations: True: allocations and resumes pause idle tags as `use` does, before `on_no_room` is called.
-        margin: bytes of each device's memory that allocations and resumes leave free.
-        rdma, export, peers: of a GPU's pages: devices can access them; how processes can; other GPUs that may use them.
-        cuda_library: the driver library's name or path.
         on_no_room: called before `OutOfMemory` is raised, on the thread that needs the memory. May free, pause and drop.
             Returns whether it released anything: then the call is retried, up to 100 times. Its exceptions are raised to
             the caller, unless the call succeeds anyway.
@@ -165,8 +158,8 @@ class Saver(_Blocks, Scope):
         self._open = _OpenRegions()
         # Functions that release cached memory of the tags for which the predicate holds, before these end.
         self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
-        self._hooks: dict[int, c_void_p] = {}
-        self._callbacks: dict[int, Callback] = {}
+        self._hooks: dict[int, tuple[Callback, Handle]] = {}
+        self._callbacks: list[Callback] = []
         where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
         where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
         if share is not None and (device is not None or any(where.values()) or export != "none"):
@@ -176,17 +169,11 @@ class Saver(_Blocks, Scope):
         options |= {"enabled": enabled, "evict_for_allocations": evict_for_allocations}
         for name, function in (("on_no_room", on_no_room), ("on_event", on_event)):
             if function is not None:
-                options |= {name: getattr(_callbacks, name), f"{name}_context": self._context_of(function)}
-        self._handle = Handle("destroy", self._hooks)
+                self._callbacks.append(Callback(function))
+                options |= {name: getattr(_callbacks, name), f"{name}_context": self._callbacks[-1].context}
         self._share = share  # with what it lends
-        with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options["share"]:
-            call("create", options, self._handle.out)
-        self._on_gpu = self.info().on_gpu
-
-    def _context_of(self, function: Callable[[Any], object]) -> int:
-        callback = Callback(function)
-        self._callbacks[callback.context] = callback
-        return callback.context
+        self._handle = Handle.made("destroy", "create", options | {"share": share and share._handle})
+        self._on_gpu: bool = self.info().on_gpu
 
     # --- The saver ---
 
@@ -221,13 +208,8 @@ class Saver(_Blocks, Scope):
         evictable: bool = False,
         priority: int = 0,
     ) -> Arena:
-        """Makes a tag if it does not exist, and returns its memory on a device. Arguments must match an existing tag.
-
-        policy, margin, device: None or 0: the saver's.
-        capacity: the maximum bytes that allocations may make the tag hold, paused memory excluded; 0: no limit.
-        reserve: bytes of memory to allocate immediately, in as few handles as possible.
-        evictable: others may pause the idle tag before any use has named it: work outside of its uses must not touch it.
-        priority: tags of the lowest priority are paused first, the least recently used one first among equals.
+        """Makes a tag if it does not exist, and returns its memory on a device. Arguments, `ArenaOptions` in
+        docs/options.md, must match those of an existing tag. policy, margin, device: None or 0: the saver's.
         """
         where: dict[str, Any] = {"device": device, "capacity": capacity, "reserve": reserve}
         options = where | {"policy": policy, "margin": margin, "evictable": evictable, "priority": priority}
@@ -520,15 +502,10 @@ class Saver(_Blocks, Scope):
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
-        context, handle = self._context_of(function), c_void_p()
-        try:
-            call("add_answering_hook", self._handle, moment.value, _callbacks.on_hook, context, ctypes.byref(handle))
-        except BaseException:
-            del self._callbacks[context]
-            library().memsaver_remove_hook(handle)  # that of a signal handler
-            raise
-        self._hooks[context] = handle
-        return Hook(self, context)
+        callback = Callback(function)
+        arguments = self._handle, moment.value, _callbacks.on_hook, callback.context
+        self._hooks[callback.context] = callback, Handle.made("remove_hook", "add_answering_hook", *arguments)
+        return Hook(self, callback.context)
 
     # --- Usage ---
 

@@ -48,18 +48,9 @@ class Share(Scope):
         peers: Sequence[int] = (),
         cuda_library: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Joins the share of a device; `device` and the arguments after `folder` select it as for `Saver`.
-
-        name: for the tables of the others, at most 63 bytes.
-        priority: who lacks room at a higher priority gets it first; who has some at a lower priority is asked first.
-        floor, ceiling: device memory that others do not ask this process to give up; the most that it takes, 0: no limit.
-        trusted: pages pass between this process and members that say so too as they were left; others are cleared.
-        linger: seconds that released pages stay with the share if nobody waits for them, at most an hour.
-        answer_within: seconds that another process may take to answer before it is passed by.
-        folder: where the members meet, mode 0700, made if it is not there. None: one for each device.
-
-        Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
-        `host_machine`.
+        """Joins the share of a device, which `device` and the arguments after `folder` select as for `Saver`; the others are
+        `ShareOptions` in docs/options.md, with times in seconds. Raises `Unavailable` if the folder cannot be used, the
+        members use another version, or host memory has no `host_machine`.
         """
         self._lendings: set[Lending] = set()
         who: dict[str, Any] = {"name": name, "priority": priority, "floor": floor, "ceiling": ceiling, "trusted": trusted}
@@ -90,17 +81,16 @@ class Share(Scope):
     def publish(
         self, name: str, saver: Saver, tag: str, ranges: Mapping[str, Any], *, version: str = "", copied: Iterable[str] = ()
     ) -> int:
-        """Publishes a tag of a saver of this share: other processes may map its pages for reading. Returns the hash of the
-        names and their bytes. docs/sharing.md says what holds.
+        """Publishes a tag of a saver of this share: other processes may map its pages for reading (docs/sharing.md). Returns
+        the hash of the names and their bytes.
 
         ranges: what readers find, by name: arrays of a saver, contiguous tensors (so that `model.state_dict()` does), or
             pairs of an address and a number of bytes. Every live block of the tag must have a name in it.
         version: versions of one name stand side by side.
         copied: the names of ranges that each reader gets a copy of, and may write. They may lie in any tag of the saver.
 
-        Waits for the device, and releases memory that PyTorch caches for the tag: call it outside of regions of the tag.
-        Afterwards the pages are read-only here too. Raises `Misuse` for such ranges and a paused tag, and `Unavailable` if
-        the device cannot give pages to other processes. After a failure nothing has changed.
+        Waits for the device, and releases memory that PyTorch caches for the tag: call it outside of its regions. Afterwards
+        the pages are read-only here too. `Unavailable` if the device cannot give pages to other processes.
         """
         copies = {copied} if isinstance(copied, str) else set(copied)
         if missing := copies - ranges.keys():

@@ -125,8 +125,7 @@ def example(on: Any, function: str, number: int, parameter: inspect.Parameter) -
     """Returns a value of a parameter, and what arrives of it."""
     name = parameter.name
     if name in ("saver", "share"):
-        handle = getattr(on, name)._handle
-        return getattr(on, name), {name: handle if name == "saver" else handle._as_parameter_}
+        return getattr(on, name), {name: getattr(on, name)._handle}
     if str(parameter.annotation).startswith("Callable"):
         return print, {name: getattr(_callbacks, name)}
     return LOOKED_AT.get(f"{function}.{name}") or LOOKED_AT.get(name) or (number, {name: number})

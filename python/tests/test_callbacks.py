@@ -132,7 +132,7 @@ def test_a_hook_after(saver: Saver) -> None:
     assert saver.totals("a").paused_bytes >= MIB  # done
     saver.close()
     fails(memsaver.Misuse, "closed", saver.add_hook, Moment.BEFORE_PAUSE, print)
-    assert len(saver._callbacks) == 3
+    assert len(saver._hooks) == 3
 
 
 def test_a_hook_may_use_another_saver(saver: Saver) -> None:
