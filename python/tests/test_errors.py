@@ -36,7 +36,6 @@ def test_savers_that_cannot_be() -> None:
     fails(memsaver.Unavailable, "no-such-driver", Saver, 0, cuda_library="no-such-driver.so")
     assert not Saver(cuda_library="no-such-driver.so", host_capacity=MIB * 8).info().on_gpu
     assert memsaver.gpu_count() >= memsaver.gpu_available()
-    fails(memsaver.Misuse, "", Saver, "host", host_granularity=3)
 
 
 def test_out_of_memory(saver: Saver) -> None:
@@ -54,9 +53,6 @@ def test_out_of_memory(saver: Saver) -> None:
         saver.resume("a")
     assert raised.value.report is not None
     assert raised.value.report.mapped_bytes == 0
-
-
-INVALID_VALUE = 1
 
 
 @pytest.fixture
@@ -95,25 +91,12 @@ def test_a_saver_on_a_gpu(gpu: Saver) -> None:
 
 
 def test_the_fields_of_errors(gpu: Saver, fail: Callable[[str, int], None]) -> None:
-    fail("cuMemUnmap", INVALID_VALUE)
+    fail("cuMemRelease", 1)  # CUDA_ERROR_INVALID_VALUE
     with pytest.raises(memsaver.DriverError) as raised:
         gpu.pause("tag")
     error = raised.value
     assert (error.driver_code, error.driver_name, error.tag) == (1, "CUDA_ERROR_INVALID_VALUE", "tag")
     assert error.report is not None
-    assert error.report.released_bytes == 0
-    fail("cuMemUnmap", 0)
-    fail("cuMemRelease", INVALID_VALUE)
-    with pytest.raises(memsaver.DriverError) as raised:
-        gpu.pause("tag")
-    assert raised.value.report is not None
-    assert raised.value.report.held_bytes > 0
+    assert error.report.held_bytes > 0
     fail("cuMemRelease", 0)
     assert gpu.pause("tag").released_bytes > 0
-
-
-def test_another_device_of_a_saver(gpu: Saver) -> None:
-    arena = gpu.arena("tag", device=1)
-    arena.free(arena.allocate(100))
-    assert {row.device for row in gpu.usage() if row.tag == "tag"} == {0, 1}
-    fails(memsaver.Misuse, "99", gpu.arena, "tag", device=99)

@@ -87,15 +87,12 @@ def test_a_library_that_is_another_or_older(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_was_built_last_comes_first(tmp_path: Path) -> None:
     assert _library._in_checkout(tmp_path) == []  # no checkout
-    header = tmp_path / "include" / "memsaver" / "c.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
-    libraries = [tmp_path / "build" / "libmemsaver.so", tmp_path / "build" / "test" / "libmemsaver.so"]
-    for age, library in enumerate(libraries):
-        library.parent.mkdir(parents=True, exist_ok=True)
-        library.touch()
-        os.utime(library, (1000 - age, 1000 - age))
-    assert _library._in_checkout(tmp_path) == libraries
+    files = [tmp_path / name for name in ("build/libmemsaver.so", "build/test/libmemsaver.so", "include/memsaver/c.h")]
+    for age, path in enumerate(files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1000 - age, 1000 - age))
+    assert _library._in_checkout(tmp_path) == files[:2]
 
 
 BLOCK = re.compile(r"(<!-- fragment: [^\n]+ -->\n)?```python\n(.*?)```", re.DOTALL)

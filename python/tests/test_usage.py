@@ -30,12 +30,9 @@ def test_rows(saver: Saver) -> None:
     data = usage.as_dict()
     assert data["arenas"][1]["tag"] == 'a "quoted"\ttag'
     assert json.loads(json.dumps(data)) == data
-    later = reports.usage_of(
-        '{"arenas":[{"tag":"a","device":0,"policy":"zero","state":"active","new":1}],"devices":[],"residency":{},"host_bytes":0}'
-    )
-    assert later.arenas == [
-        memsaver.ArenaUsage(tag="a", device=0, policy="zero", state="active")
-    ]  # a later library tells more
+    rows = '[{"tag":"a","device":0,"policy":"zero","state":"active","new":1}]'  # a later library tells more
+    later = reports.usage_of(f'{{"arenas":{rows},"devices":[],"residency":{{}},"host_bytes":0}}')
+    assert later.arenas == [memsaver.ArenaUsage(tag="a", device=0, policy="zero", state="active")]
 
 
 def test_a_table(saver: Saver) -> None:
@@ -45,6 +42,10 @@ def test_a_table(saver: Saver) -> None:
     assert lines[1].startswith("weights       0  discard")
     assert lines[1].count(" 1.00 MiB") == 3  # mapped, its peak, and used
     assert lines[2].startswith("device 0: ")
+    with saver.use("weights"):
+        lines = str(saver.usage()).splitlines()
+        assert lines[0].split()[-3:] == ["users", "age", "priority"]
+        assert lines[1].split()[-4:] == ["1", "0.0", "s", "0"]
     held = memsaver.ArenaUsage(tag="a", device=0, policy="discard", state="paused", held_bytes=2048)
     silent = memsaver.DeviceUsage(1, mapped_bytes=10, known=False)
     text = str(memsaver.Usage([held], [silent]))
