@@ -42,20 +42,14 @@ print("and the parent goes on")
 #: Programs that end while threads are at work, which must not end the process with an error.
 ENDING = {
     "savers in use": """
-saver = Saver("host", host_capacity=64 << 20, on_event=print)
-saver.add_hook(Moment.BEFORE_PAUSE, lambda event: None)
+saver = Saver("host", host_capacity=64 << 20, on_event=lambda event: None)
 buffer = saver.buffer(100, tag="a")
 region = saver.region("a")
 region.__enter__()
-threading.Thread(target=lambda: [saver.free(saver.allocate(100, "b")) for _ in iter(int, 1)], daemon=True).start()
-time.sleep(0.05)
-""",
-    "a hook on a daemon thread": """
-saver = Saver("host", host_capacity=64 << 20)
-saver.allocate(100, "a")
 for moment in Moment:
     saver.add_hook(moment, lambda event: time.sleep(0.003))
-threading.Thread(target=lambda: [(saver.pause(), saver.resume()) for _ in iter(int, 1)], daemon=True).start()
+work = lambda: [(saver.pause(), saver.resume(), saver.free(saver.allocate(100, "b"))) for _ in iter(int, 1)]
+threading.Thread(target=work, daemon=True).start()
 time.sleep(0.1)
 """,
     "copies that report": """

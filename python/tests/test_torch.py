@@ -27,43 +27,38 @@ GPU = memsaver.gpu_available()  # now, because a driver stub of another test has
 class Pool:
     """torch.cuda.MemPool: caches segments that no tensor uses, and frees them when it is destroyed."""
 
-    def __init__(self, allocator: tuple[Any, Any] | None) -> None:
-        self.allocator = allocator
+    def __init__(self, allocator: Any) -> None:
+        self.allocate, self.free = allocator
         self.idle: list[int] = []
 
     def take(self) -> int:
-        if self.idle:
-            return self.idle.pop()
-        assert self.allocator is not None
-        segment = self.allocator[0](SEGMENT, 0, None)
+        segment = self.idle.pop() if self.idle else self.allocate(SEGMENT, 0, None)
         if segment is None:
             raise MemoryError("torch.OutOfMemoryError")
         return int(segment)
 
     def __del__(self) -> None:
         for segment in self.idle:
-            assert self.allocator is not None
-            self.allocator[1](segment, SEGMENT, 0, None)
+            self.free(segment, SEGMENT, 0, None)
 
 
 class Tensor:
     """The only tensor of a segment."""
 
     def __init__(self, pool: Pool | None) -> None:
-        self.pool = pool
-        self.own = ctypes.create_string_buffer(16)
-        self.pointer = ctypes.addressof(self.own) if pool is None else pool.take()
+        self.pool, self.own = pool, ctypes.create_string_buffer(16)
+        self.pointer = pool.take() if pool else ctypes.addressof(self.own)
 
     def data_ptr(self) -> int:
         return self.pointer
 
     def __del__(self) -> None:
-        if self.pool is not None and hasattr(self, "pointer"):
+        if self.pool and hasattr(self, "pointer"):
             self.pool.idle.append(self.pointer)
 
 
 class PyTorch(types.ModuleType):
-    """The part of PyTorch that memsaver.torch uses."""
+    """The part of PyTorch that memsaver.torch uses, where torch, torch.cuda and torch.cuda.memory are one."""
 
     uint8 = "uint8"
 
@@ -72,25 +67,18 @@ class PyTorch(types.ModuleType):
         self.__version__ = "2.8.0+cu128"
         self.takes_pools = True
         self.open: list[tuple[int, Pool]] = []
-        self.emptied = 0
-        self.made = 0
-        memory = types.SimpleNamespace(CUDAPluggableAllocator=self.pluggable)
-        self.cuda = types.SimpleNamespace(
-            memory=memory,
-            MemPool=self.make_pool,
-            use_mem_pool=self.use_mem_pool,
-            empty_cache=self.empty_cache,
-            device=lambda number: contextlib.nullcontext(),
-        )
+        self.emptied = self.made = 0
+        self.cuda = self.memory = self
+        self.device = contextlib.nullcontext
 
     @staticmethod
-    def pluggable(path: str, allocate: str, free: str) -> Any:
+    def CUDAPluggableAllocator(path: str, allocate: str, free: str) -> Any:
         library = ctypes.CDLL(path)
         _abi.declare(library)
         functions = getattr(library, allocate), getattr(library, free)
         return types.SimpleNamespace(allocator=lambda: functions)
 
-    def make_pool(self, allocator: Any) -> Pool:
+    def MemPool(self, allocator: Any) -> Pool:
         self.made += 1
         return Pool(allocator)
 
@@ -242,19 +230,17 @@ def test_tensors_may_outlive_the_saver(torch: PyTorch, monkeypatch: pytest.Monke
     gc.collect()
 
 
-def test_what_is_missing(saver: Saver, torch: PyTorch, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing: list[tuple[object, str, object, str]] = [
-        (torch, "takes_pools", False, "expandable_segments"),
-        (torch, "__version__", "2.7.1", r"2\.8 or later"),
-    ]
-    for where, name, value, text in missing:
-        with monkeypatch.context() as patched:
-            patched.setattr(memsaver.torch, "_allocator", None)
-            patched.setattr(where, name, value)
-            with pytest.raises(memsaver.Unavailable, match=text), memsaver.torch.region(saver, "a"):
-                pass
+@pytest.mark.parametrize(
+    ("name", "value", "text"), [("takes_pools", False, "expandable_segments"), ("__version__", "2.7.1", r"2\.8 or later")]
+)
+def test_what_pytorch_lacks(saver: Saver, torch: PyTorch, name: str, value: object, text: str) -> None:
+    setattr(torch, name, value)
+    with pytest.raises(memsaver.Unavailable, match=text), memsaver.torch.region(saver, "a"):
+        pass
     assert torch.open == []
-    with monkeypatch.context() as patched:
-        patched.setitem(vars(sys)["modules"], "torch", None)  # importing it fails
-        with pytest.raises(memsaver.Unavailable, match="cannot be imported"), memsaver.torch.region(saver, "a"):
-            pass
+
+
+def test_no_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(sys)["modules"], "torch", None)  # importing it fails
+    with pytest.raises(memsaver.Unavailable, match="cannot be imported"), memsaver.torch.region(saver, "a"):
+        pass
