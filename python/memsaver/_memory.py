@@ -60,13 +60,10 @@ class View:
         self.shape: tuple[int, ...] = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
         if any(extent < 0 for extent in self.shape):
             raise Misuse(f"invalid array shape {self.shape}")
-        #: The address, an int.
-        self.pointer = pointer
-        #: The size in bytes.
+        self.pointer = pointer  #: the address
         self.bytes = math.prod(self.shape) * size
         self.on_gpu = on_gpu
-        #: False: writing it is an access violation. Arrays on the host are then read-only.
-        self.writable = writable
+        self.writable = writable  #: False: writing it is an access violation; arrays on the host are then read-only
         self._paused = paused
         if not pointer and self.bytes:
             raise Misuse(f"a null pointer cannot hold an array of {self.bytes} bytes")

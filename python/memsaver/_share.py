@@ -140,10 +140,8 @@ class Attached:
         self.saver = saver
         self._handle = handle
         info = call("get_attached_info", handle)
-        #: The publication's name, and its version: "llama-70b@2026-11".
-        self.tag = text(info.tag)
-        #: As `Share.publish()` returned it.
-        self.hash = info.hash
+        self.tag = text(info.tag)  #: the publication's name, and its version: "llama-70b@2026-11"
+        self.hash = info.hash  #: as `Share.publish()` returned it
 
     def __getitem__(self, name: str) -> View:
         """Returns the bytes of a range. Raises `KeyError` if there is no such name."""

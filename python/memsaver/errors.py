@@ -20,15 +20,11 @@ BY_RESULT: dict[int, type[Error]] = {}
 class Error(Exception):
     """The base class of all memsaver exceptions."""
 
-    #: The result of the C interface; 0 if Python detected the error without calling the library.
-    result: int = 0
-    #: The driver's error code and its name ("CUDA_ERROR_INVALID_VALUE"); 0 and "" if no driver call failed.
-    driver_code: int = 0
-    driver_name: str = ""
-    #: The tag concerned; "" if there is none, or several.
-    tag: str = ""
-    #: What a pause, resume or trim had done before it failed; None for other calls.
-    report: Report | None = None
+    result: int = 0  #: of the C interface; 0 if Python detected the error without calling the library
+    driver_code: int = 0  #: 0 if no driver call failed
+    driver_name: str = ""  #: "CUDA_ERROR_INVALID_VALUE"
+    tag: str = ""  #: the tag concerned; "" if there is none, or several
+    report: Report | None = None  #: what a pause, resume or trim had done before it failed; None for other calls
 
     def __init_subclass__(cls, of: int | None = None) -> None:
         """`of`: the result that the class stands for."""
@@ -42,10 +38,8 @@ class Error(Exception):
 class OutOfMemory(Error, MemoryError, of=_abi.OUT_OF_MEMORY):
     """The device is out of memory. Nothing changed; the same call succeeds once enough memory is free."""
 
-    #: Device memory that the call needed, in bytes.
-    needed_bytes: int = 0
-    #: Device memory that was free after the failure, in bytes.
-    free_bytes: int = 0
+    needed_bytes: int = 0  #: device memory that the call needed
+    free_bytes: int = 0  #: device memory that was free after the failure
 
 
 class OutOfHostMemory(Error, MemoryError, of=_abi.OUT_OF_HOST_MEMORY):

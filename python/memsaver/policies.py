@@ -1,4 +1,4 @@
-"""Policies: what happens to the bytes of a paused tag."""
+"""Policies: what happens to the bytes of a paused tag. docs/options.md describes their options."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ Storage: TypeAlias = Literal["pinned", "pageable"]
 class Discard:
     """Bytes are undefined after a resume. The default policy."""
 
-    #: Fill resumed memory with this byte (0 to 255) to expose code that relies on discarded bytes.
-    poison: int | None = None
+    poison: int | None = None  #: fills resumed memory with this byte, to expose code that relies on discarded bytes
 
 
 @dataclass(frozen=True)
@@ -31,19 +30,12 @@ class Zero:
 @dataclass(frozen=True, kw_only=True)
 class _Backup:
     refresh: Refresh = "every_pause"
-    #: Keep the storage after a resume, which makes the next pause faster. With refresh="once" it must be True.
-    retain: bool = True
-    #: With refresh="once": a pause is `Misuse` if bytes changed without a call of `invalidate()`. Costs a copy.
-    check: bool = False
-    #: Compute checksums when saving and compare them before restoring; a mismatch is `BackupDamaged`.
-    verified: bool = False
-    #: Compress bytes on the device, losslessly, and keep them compressed. On a GPU `Unavailable` without
-    #: nvCOMP 6.
-    compressed: bool = False
-    #: Threads per copy, up to 1024; 0: the library's default.
-    threads: int = 0
-    #: Maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default.
-    ring_bytes: int = 0
+    retain: bool = True  #: keep the storage after a resume, for the next pause; must be True with refresh="once"
+    check: bool = False  #: with refresh="once": a pause is `Misuse` if bytes changed without `invalidate()`
+    verified: bool = False  #: compare checksums before restoring; a mismatch is `BackupDamaged`
+    compressed: bool = False  #: on the device, losslessly; on a GPU `Unavailable` without nvCOMP 6
+    threads: int = 0  #: per copy, up to 1024; 0: the library's default
+    ring_bytes: int = 0  #: maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +58,9 @@ class FileSource:
     host memory.
     """
 
-    #: Keep host memory after a load or a resume, for the next one.
-    retain: bool = True
-    #: Reader threads, up to 1024; 0: the library's default.
-    threads: int = 0
-    #: Pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default.
-    ring_bytes: int = 0
+    retain: bool = True  #: keep host memory after a load or a resume, for the next one
+    threads: int = 0  #: readers, up to 1024; 0: the library's default
+    ring_bytes: int = 0  #: pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default
 
 
 Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
