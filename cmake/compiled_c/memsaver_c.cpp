@@ -63,7 +63,6 @@ struct Machine {
 struct memsaver_saver {
     memsaver_saver(MemorySaver<> made, Machine of) : object{std::move(made)}, machine{std::move(of)} {}
 
-    static constexpr const char* what = "the saver";
     MemorySaver<> object;
     Machine machine;
     std::mutex mutex{};    // guards the members below
@@ -71,50 +70,30 @@ struct memsaver_saver {
     std::vector<Hook> hooks{};
 };
 
-struct memsaver_arena {
-    static constexpr const char* what = "the arena";
-    Arena object;
+template <class T>
+struct Holds {
+    T object;
 };
-
-struct memsaver_hook {
-    Hook object;
-};
-
-struct memsaver_arrival {
-    static constexpr const char* what = "the arrival";
-    Arrival object;
-};
-
-struct memsaver_gate {
-    static constexpr const char* what = "the gate";
-    Gate object;
-};
+struct memsaver_arena : Holds<Arena> {};
+struct memsaver_hook : Holds<Hook> {};
+struct memsaver_arrival : Holds<Arrival> {};
+struct memsaver_gate : Holds<Gate> {};
+struct memsaver_elastic : Holds<Elastic> {};
+struct memsaver_lending : Holds<Lending> {};
 
 struct memsaver_use {
-    static constexpr const char* what = "the use";
     Use object{};
     std::vector<std::string> lost{};
     std::vector<const char*> names{}; // point into `lost`
 };
 
-struct memsaver_elastic {
-    static constexpr const char* what = "the range";
-    Elastic object;
-};
-
 struct memsaver_share {
-    static constexpr const char* what = "the share";
     Share object;
     Machine machine;
     detail::ForkCheck fork{};
 };
 
-struct memsaver_lending {
-    Lending object;
-};
-
 struct memsaver_attached {
-    static constexpr const char* what = "the publication";
     std::optional<Attached> object{}; // always, once the handle is given out
     std::vector<AttachedRange> ranges{};
     detail::ForkCheck fork{};
@@ -262,13 +241,23 @@ T* not_null(T* pointer, const char* what) {
     return pointer;
 }
 
-template <class Handle>
-Handle& given(Handle* handle) {
-    return *not_null(handle, Handle::what);
+// What errors call a handle that is null.
+constexpr const char* name_of(const memsaver_saver* /*which*/) noexcept { return "the saver"; }
+constexpr const char* name_of(const memsaver_arena* /*which*/) noexcept { return "the arena"; }
+constexpr const char* name_of(const memsaver_arrival* /*which*/) noexcept { return "the arrival"; }
+constexpr const char* name_of(const memsaver_gate* /*which*/) noexcept { return "the gate"; }
+constexpr const char* name_of(const memsaver_use* /*which*/) noexcept { return "the use"; }
+constexpr const char* name_of(const memsaver_elastic* /*which*/) noexcept { return "the range"; }
+constexpr const char* name_of(const memsaver_share* /*which*/) noexcept { return "the share"; }
+constexpr const char* name_of(const memsaver_attached* /*which*/) noexcept { return "the publication"; }
+
+template <class T>
+T& given(T* handle) {
+    return *not_null(handle, name_of(handle));
 }
 
-template <class Handle>
-auto& object_of(Handle* handle) {
+template <class T>
+auto& object_of(T* handle) {
     return given(handle).object;
 }
 Attached& object_of(memsaver_attached* handle) {
@@ -446,6 +435,14 @@ Options waiting(const From& from) {
 
 memsaver_pause_options pause_options(const memsaver_pause_options* options) {
     return read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+}
+
+ResumeOptions resume_options_of(const memsaver_resume_options* options) {
+    const auto from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+    ResumeOptions wanted;
+    wanted.bytes = policy_of(from.bytes);
+    wanted.room_within = duration_of(from.room_within_ns);
+    return wanted;
 }
 
 std::size_t alignment_of(std::size_t alignment) noexcept {
@@ -627,7 +624,7 @@ memsaver_result add_hook(const char* self, memsaver_saver* saver, std::int32_t m
                     : moment == MEMSAVER_BEFORE_RESUME ? handle.object.before_resume(hook_of<ResumeEvent>(moment, call))
                                                        : handle.object.after_resume(hook_of<ResumeEvent>(moment, call));
         if (hook != nullptr) {
-            *hook = new memsaver_hook{std::move(made)};
+            *hook = new memsaver_hook{{std::move(made)}};
         } else {
             const std::lock_guard lock{handle.mutex};
             handle.hooks.push_back(std::move(made));
@@ -828,7 +825,7 @@ memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
 }
 memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options,
                                    memsaver_arena** arena) noexcept {
-    return making(__func__, arena, [&] { return new memsaver_arena{arena_of(saver, tag, options)}; });
+    return making(__func__, arena, [&] { return new memsaver_arena{{arena_of(saver, tag, options)}}; });
 }
 void memsaver_release_arena(memsaver_arena* arena) noexcept { end(arena); }
 
@@ -926,18 +923,6 @@ memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
 }
 
 // --- Pause and resume ---
-
-namespace {
-
-ResumeOptions resume_options_of(const memsaver_resume_options* options) {
-    const auto from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
-    ResumeOptions wanted;
-    wanted.bytes = policy_of(from.bytes);
-    wanted.room_within = duration_of(from.room_within_ns);
-    return wanted;
-}
-
-} // namespace
 
 memsaver_result memsaver_pause(memsaver_saver* saver, Names names, size_t count, const memsaver_pause_options* options,
                                memsaver_report* report) noexcept {
@@ -1059,7 +1044,7 @@ void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { end(arrival); }
 
 memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                   memsaver_gate** gate) noexcept {
-    return making(__func__, saver, gate, [&](auto& of) { return new memsaver_gate{of.gate(pointer, bytes)}; });
+    return making(__func__, saver, gate, [&](auto& of) { return new memsaver_gate{{of.gate(pointer, bytes)}}; });
 }
 memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept {
     return on(__func__, gate, [&](auto& of) { of.before(StreamRef::from_native(stream)); });
@@ -1140,7 +1125,7 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
                 return function(context, more);
             };
         }
-        return new memsaver_elastic{of.elastic(bytes, wanted)};
+        return new memsaver_elastic{{of.elastic(bytes, wanted)}};
     });
 }
 
@@ -1248,7 +1233,7 @@ memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) no
 
 memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver, memsaver_lending** lending) noexcept {
     return making(__func__, share, lending,
-                  [&](const Share& of) { return new memsaver_lending{of.lend(object_of(saver))}; });
+                  [&](const Share& of) { return new memsaver_lending{{of.lend(object_of(saver))}}; });
 }
 
 void memsaver_end_lending(memsaver_lending* lending) noexcept { end(lending); }

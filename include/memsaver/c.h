@@ -53,33 +53,19 @@ extern "C" {
 /// The result of a call. New values may be added: treat an unknown value as a failure.
 typedef enum memsaver_result {
     MEMSAVER_OK = 0,
-    /// The device is out of memory. Nothing changed; the same call succeeds once enough memory is free.
-    MEMSAVER_OUT_OF_MEMORY = 1,
-    /// The host is out of memory. The memory concerned is still active.
-    MEMSAVER_OUT_OF_HOST_MEMORY = 2,
-    /// Invalid arguments, or a call in the wrong state. The text gives details.
-    MEMSAVER_MISUSE = 3,
-    /// The device was still busy, or a tag still in use, at the timeout. Nothing changed.
-    MEMSAVER_NOT_IDLE = 4,
-    /// The device or its context is lost. Backups stay readable and closing works.
-    MEMSAVER_DEVICE_LOST = 5,
-    /// A driver call failed for another reason.
-    MEMSAVER_DRIVER_ERROR = 6,
-    /// There is no usable device or driver, or this machine or this build lacks a requested feature.
-    MEMSAVER_UNAVAILABLE = 7,
-    /// A backup does not match its checksum (policy options `verified`, `compressed`). The memory is still paused.
-    MEMSAVER_BACKUP_DAMAGED = 8,
-    /// A hook returned non-zero. If it runs before, nothing was done; if it runs after, the operation has completed.
-    MEMSAVER_HOOK_FAILED = 9,
-    /// An unknown exception was thrown, for example by a callback.
-    MEMSAVER_INTERNAL = 10,
-    /// A file that bytes were loaded from has changed. Paused memory stays paused until the original file is back.
-    MEMSAVER_SOURCE_CHANGED = 11,
-    /// The process is out of addresses, or at its limit of mappings; the text names the limit if the system tells.
-    /// Nothing changed, and nobody was asked for room: memory may be free.
-    MEMSAVER_OUT_OF_ADDRESSES = 12,
-    /// Bytes of a publication are not those that were published: somebody wrote them.
-    MEMSAVER_PUBLICATION_DAMAGED = 13
+    MEMSAVER_OUT_OF_MEMORY = 1,       ///< of the device. Nothing changed; succeeds once enough memory is free
+    MEMSAVER_OUT_OF_HOST_MEMORY = 2,  ///< the memory concerned is still active
+    MEMSAVER_MISUSE = 3,              ///< invalid arguments, or a call in the wrong state; the text gives details
+    MEMSAVER_NOT_IDLE = 4,            ///< the device was busy, or a tag in use, at the timeout. Nothing changed
+    MEMSAVER_DEVICE_LOST = 5,         ///< or its context. Backups stay readable and closing works
+    MEMSAVER_DRIVER_ERROR = 6,        ///< a driver call failed for another reason
+    MEMSAVER_UNAVAILABLE = 7,         ///< no usable device or driver, or this machine or this build lacks a feature
+    MEMSAVER_BACKUP_DAMAGED = 8,      ///< it does not match its checksum (`verified`, `compressed`); still paused
+    MEMSAVER_HOOK_FAILED = 9,         ///< returned non-zero: nothing was done if it runs before, all if it runs after
+    MEMSAVER_INTERNAL = 10,           ///< an unknown exception was thrown, for example by a callback
+    MEMSAVER_SOURCE_CHANGED = 11,     ///< a file that bytes were loaded from; paused until the original is back
+    MEMSAVER_OUT_OF_ADDRESSES = 12,   ///< or mappings; the text names the limit. Nothing changed; memory may be free
+    MEMSAVER_PUBLICATION_DAMAGED = 13 ///< somebody wrote bytes that were published
 } memsaver_result;
 
 /// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.
@@ -131,8 +117,7 @@ typedef enum memsaver_policy_kind {
     MEMSAVER_ZERO = 1,        ///< live blocks read as zero after a resume
     MEMSAVER_HOST_BACKUP = 2, ///< kept in host memory
     MEMSAVER_FILE_BACKUP = 3, ///< kept in an unnamed file that is deleted with the tag
-    /// Bytes of memsaver_load() are read from their file again and never saved; others are kept in pinned host memory.
-    MEMSAVER_FILE_SOURCE = 4
+    MEMSAVER_FILE_SOURCE = 4  ///< bytes of memsaver_load() are read again and never saved; others kept in pinned memory
 } memsaver_policy_kind;
 
 /// When bytes are saved.
@@ -172,9 +157,7 @@ typedef struct memsaver_policy {
 typedef enum memsaver_driver {
     MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU if a usable one exists, else host memory
     MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE if there is none
-    /// Host memory: pointers refer to this process's memory, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault.
-    MEMSAVER_DRIVER_HOST = 2
+    MEMSAVER_DRIVER_HOST = 2     ///< this process's memory; touching it while it is paused is a segmentation fault
 } memsaver_driver;
 
 /// The handle type with which a GPU's pages can be exported to other processes.
@@ -187,8 +170,7 @@ typedef enum memsaver_export {
 /// Which uses of an unknown name create a tag.
 typedef enum memsaver_new_tags {
     MEMSAVER_NEW_TAGS_ALLOWED = 0,
-    /// Only uses that name a policy; any other is MEMSAVER_MISUSE, because the name may be mistyped.
-    MEMSAVER_NEW_TAGS_WITH_POLICY = 1
+    MEMSAVER_NEW_TAGS_WITH_POLICY = 1 ///< others are MEMSAVER_MISUSE, because the name may be mistyped
 } memsaver_new_tags;
 
 typedef enum memsaver_event_kind {
@@ -400,12 +382,9 @@ typedef struct memsaver_report {
 
 /// What a pause, a trim or an exchange waits for.
 typedef enum memsaver_order {
-    /// All work submitted to every device concerned before the call. Breaks a stream capture that is open at that time.
-    MEMSAVER_AFTER_DEVICE = 0,
-    /// Work submitted to `streams` before the call, and `events`. No other work may still touch the memory.
-    MEMSAVER_AFTER_STREAMS = 1,
-    /// Nothing: the caller guarantees that no work touches the memory any more.
-    MEMSAVER_ALREADY_IDLE = 2
+    MEMSAVER_AFTER_DEVICE = 0,  ///< all work submitted to every device before the call. Breaks a stream capture
+    MEMSAVER_AFTER_STREAMS = 1, ///< work submitted to `streams` before the call, and `events`; there must be no other
+    MEMSAVER_ALREADY_IDLE = 2   ///< nothing: no work touches the memory any more
 } memsaver_order;
 
 /// Options of a pause or a trim.
