@@ -37,6 +37,7 @@ Events: TypeAlias = Iterable[Any] | None
 Export: TypeAlias = Literal["none", "file_descriptor", "fabric"]
 NewTags: TypeAlias = Literal["allowed", "with_policy"]
 
+_POLICY = ctypes.POINTER(_abi.Policy)
 _CHOICES: dict[str, Any] = {"refresh": Refresh, "storage": Storage, "export": Export, "new_tags": NewTags}
 
 
@@ -105,7 +106,6 @@ def pausing(streams: Streams, events: Events, idle: bool, timeout: Time = None) 
 
 def checked(name: str, kind: Any, value: Any) -> Any:
     """Returns a value for an argument or a field of this name and type. Raises `Misuse` for a number that C would cut."""
-    value = getattr(value, "_as_parameter_", value)
     limits = _abi.LIMITS.get(kind)
     if limits is not None and (kind is not c_void_p or hasattr(value, "__index__")):
         value = operator.index(value)
@@ -119,7 +119,7 @@ def checked(name: str, kind: Any, value: Any) -> Any:
         value = (kind._type_ * len(value))(*(checked(name, kind._type_, each) for each in value))
     elif isinstance(value, dict):
         value = ctypes.pointer(structure(kind._type_, **value))
-    elif kind == ctypes.POINTER(_abi.Policy) and value is not None:
+    elif kind is _POLICY and value is not None:
         value = ctypes.pointer(_policy_of(value))
     return value
 
@@ -132,8 +132,10 @@ def structure(kind: Any, /, **given: Any) -> Any:
     for name, value in given.items():
         if value is None:
             continue
-        if hasattr(value, "_as_parameter_") and not value._as_parameter_:
-            raise Misuse(f"the {name} was closed")
+        if hasattr(value, "_as_parameter_"):
+            value = value._as_parameter_
+            if not value:
+                raise Misuse(f"the {name} was closed")
         field = next(each for each in (name, f"{name}_ns", f"{name}_handles") if each in kinds)
         if field.endswith("_ns"):
             value = _nanoseconds_of(value)

@@ -175,10 +175,11 @@ def call(name: str, *given: Any) -> Any:
     try:  # a signal handler may raise at any line
         if outermost:
             _begin(thread)
-        for argument in (*given, *(of for options in given if isinstance(options, dict) for of in options.values())):
-            if isinstance(argument, Handle):
-                argument.enter()
-                inside.append(argument)
+        for argument in given:
+            for each in argument.values() if isinstance(argument, dict) else (argument,):
+                if isinstance(each, Handle):
+                    each.enter()
+                    inside.append(each)
         arguments = passed(name, given)
         _thread.calls.append(raised)
         _thread.closed = closed + 1
