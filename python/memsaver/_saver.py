@@ -112,7 +112,7 @@ class Saver(_Blocks, Scope):
     Arguments of many methods: `streams` and `events` are the work to wait for; without them, all work of the devices, or
     with idle=True none, because no work touches the memory any more. `timeout` is for that, and for other operations on
     the same tags: then `NotIdle`. `policy` replaces that of the tags this once. `room_within` is how long to wait while
-    the device is out of memory (None: not at all; math.inf: for ever), before `OutOfMemory`.
+    the device is out of memory, before `OutOfMemory` (None: a resume does not, a use has no limit; math.inf: for ever).
 
     A context manager, which ends with `close()`. Otherwise memory is released with the last reference to the saver and
     to objects made by it, or with the process.
