@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -56,47 +55,26 @@ def test_out_of_memory(saver: Saver) -> None:
 
 
 @pytest.fixture
-def fail() -> Iterator[Callable[[str, int], None]]:
-    """Sets the result that a driver call returns from now on; 0: success."""
+def stub() -> ctypes.CDLL:
     if "MEMSAVER_STUB_LIBCUDA" not in os.environ:
         pytest.skip("MEMSAVER_STUB_LIBCUDA names no stub of libcuda; ctest sets it")
-    stub = ctypes.CDLL(os.environ["MEMSAVER_STUB_LIBCUDA"])
-    failing: set[str] = set()
-
-    def fail_call(name: str, result: int) -> None:
-        failing.add(name)
-        stub.memsaver_stub_fail(name.encode(), result)
-
-    yield fail_call
-    for name in failing:
-        stub.memsaver_stub_fail(name.encode(), 0)
+    return ctypes.CDLL(os.environ["MEMSAVER_STUB_LIBCUDA"])
 
 
-@pytest.fixture
-def gpu(fail: Callable[[str, int], None]) -> Iterator[Saver]:
-    with Saver(0, cuda_library=os.environ["MEMSAVER_STUB_LIBCUDA"]) as made:
-        made.allocate(100, "tag")
-        yield made
-
-
-def test_a_saver_on_a_gpu(gpu: Saver) -> None:
-    info = gpu.info()
-    assert info.on_gpu
-    assert "Stub GPU" in info.name
-    buffer = gpu.buffer((4, 4), "<f4", "tag")
-    assert buffer.__cuda_array_interface__["data"] == (buffer.pointer, False)
-    assert not hasattr(buffer, "__array_interface__")
-    fails(memsaver.Misuse, "on a GPU", buffer.memory)
-    buffer.free()
-
-
-def test_the_fields_of_errors(gpu: Saver, fail: Callable[[str, int], None]) -> None:
-    fail("cuMemRelease", 1)  # CUDA_ERROR_INVALID_VALUE
-    with pytest.raises(memsaver.DriverError) as raised:
-        gpu.pause("tag")
-    error = raised.value
-    assert (error.driver_code, error.driver_name, error.tag) == (1, "CUDA_ERROR_INVALID_VALUE", "tag")
-    assert error.report is not None
-    assert error.report.held_bytes > 0
-    fail("cuMemRelease", 0)
-    assert gpu.pause("tag").released_bytes > 0
+def test_a_saver_on_a_gpu(stub: ctypes.CDLL) -> None:
+    with Saver(0, cuda_library=stub._name) as gpu:
+        assert gpu.info().on_gpu
+        assert "Stub GPU" in gpu.info().name
+        buffer = gpu.buffer((4, 4), "<f4", "tag")
+        assert buffer.__cuda_array_interface__["data"] == (buffer.pointer, False)
+        assert not hasattr(buffer, "__array_interface__")
+        fails(memsaver.Misuse, "on a GPU", buffer.memory)
+        stub.memsaver_stub_fail(b"cuMemRelease", 1)  # CUDA_ERROR_INVALID_VALUE
+        with pytest.raises(memsaver.DriverError) as raised:
+            gpu.pause("tag")
+        stub.memsaver_stub_fail(b"cuMemRelease", 0)
+        error = raised.value
+        assert (error.driver_code, error.driver_name, error.tag) == (1, "CUDA_ERROR_INVALID_VALUE", "tag")
+        assert error.report is not None
+        assert error.report.held_bytes > 0
+        assert gpu.pause("tag").released_bytes > 0
