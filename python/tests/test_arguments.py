@@ -30,7 +30,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Simpl
     with Share("host", folder=tmp_path_factory.mktemp("share"), **where) as share, Saver(share=share) as saver:
         arena = saver.arena("a", FileSource())
         made = {"gate": saver.gate(arena.allocate(MIB), 1), "use": saver.use([]), "arrival": saver.resume_async([])}
-        yield types.SimpleNamespace(saver=saver, share=share, arena=arena, elastic=arena.elastic(4 * MIB), **made)
+        made |= {"saver": saver, "share": share, "arena": arena, "elastic": arena.elastic(4 * MIB), "package": memsaver}
+        yield types.SimpleNamespace(**made)
 
 
 class Arrived(Exception):
@@ -73,16 +74,6 @@ def arriving(use: Callable[..., object], **named: Any) -> dict[str, Any]:
     return values
 
 
-def in_c(kind: Any, **options: Any) -> dict[str, Any]:
-    """Returns the numbers and texts of a structure with these options that are neither 0 nor null."""
-    made, found = structure(kind, **options), {}
-    for name, *_ in kind._fields_:
-        value = getattr(made, name)
-        if value and not isinstance(value, ctypes._Pointer):
-            found[name] = value
-    return found
-
-
 #: Methods whose parameters arrive one by one, with the function of C if it has another name. The others are in CALLS.
 METHODS = {
     "saver": "set_margin arena=get_arena drop set_capacity set_retain allocate owns is_paused pause resume exchange "
@@ -93,7 +84,7 @@ METHODS = {
     "gate": "before=gate_before",
     "arrival": "done=arrival_done report=arrival_wait",
     "share": "members=get_members_json lend publish withdraw attach",
-    "": "Saver=create Share=join_share",
+    "package": "Saver=create Share=join_share",
 }
 #: Values of parameters that a method looks at, and what arrives. Others arrive as they are, whatever they are.
 LOOKED_AT: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -135,7 +126,7 @@ def example(on: Any, function: str, number: int, parameter: inspect.Parameter) -
 def test_methods(on: Any, of: str, named: str) -> None:
     """Each parameter arrives, and nothing else changes."""
     name, _, function = named.partition("=")
-    use = getattr(getattr(on, of) if of else memsaver, name)
+    use = getattr(getattr(on, of), name)
     parameters = inspect.signature(use).parameters.values()
     examples = {each.name: example(on, function or name, i, each) for i, each in enumerate(parameters, 5)}
     needed = {each.name: examples[each.name][0] for each in parameters if each.default is each.empty}
@@ -152,19 +143,26 @@ def test_methods(on: Any, of: str, named: str) -> None:
         assert changes == wanted
 
 
+def calls(on: Any, of: str) -> Iterator[tuple[Callable[..., object], list[inspect.Parameter], dict[str, Any]]]:
+    """Yields methods, their parameters, and values for those that have no default."""
+    good = {"saver": on.saver, "ranges": {}, "in_": "b", "stream": 0}
+    for name in METHODS[of].split():
+        use = getattr(getattr(on, of), name.partition("=")[0])
+        parameters = [*inspect.signature(use).parameters.values()]
+        needed = [each for each in parameters if each.default is each.empty]
+        yield use, parameters, {each.name: good.get(each.name, 1 if each.annotation == "int" else "a") for each in needed}
+
+
 @pytest.mark.parametrize("of", METHODS)
 def test_defaults(on: Any, of: str) -> None:
     """What nobody asked for arrives as the macros in C have it."""
-    values = {"saver": on.saver, "ranges": {}, "in_": "b"}
-    for named in METHODS[of].split():
-        use = getattr(getattr(on, of) if of else memsaver, named.partition("=")[0])
-        needed = [each.name for each in inspect.signature(use).parameters.values() if each.default is each.empty]
-        for _, kind, options in reached(use, **{each: values.get(each, "a") for each in needed})[1]:
-            parts = [(kind._type_, options)] if isinstance(options, dict) else []
-            for structure_of, part in parts:
-                kinds = dict(structure_of._fields_)
-                parts += [(kinds[name]._type_, each) for name, each in part.items() if isinstance(each, dict)]
-                assert in_c(structure_of, **part) == in_c(structure_of), named
+    for use, _, needed in calls(on, of):
+        parts = [(kind._type_, each) for _, kind, each in reached(use, **needed)[1] if isinstance(each, dict)]
+        for kind, options in parts:
+            kinds = dict(kind._fields_)
+            parts += [(kinds[name]._type_, each) for name, each in options.items() if isinstance(each, dict)]
+            given = {name: each for name, each in options.items() if each not in ("", []) and not isinstance(each, dict)}
+            assert bytes(structure(kind, **given)) == bytes(kind()), use
 
 
 @pytest.mark.parametrize("policy", [Discard, Zero, HostBackup, FileBackup, FileSource])
@@ -256,18 +254,13 @@ BAD |= {"Events": ["x"], "Policy": "host", "Export": "all", "NewTags": "all"}
 
 @pytest.mark.parametrize("of", METHODS)
 def test_what_every_method_refuses(everything: Any, of: str) -> None:
-    good = {"saver": everything.saver, "ranges": {}, "in_": "b", "stream": 0}
-    for named in METHODS[of].split():
-        use = getattr(getattr(everything, of) if of else memsaver, named.partition("=")[0])
-        parameters = inspect.signature(use).parameters.values()
-        needed = [each for each in parameters if each.default is each.empty]
-        given = {each.name: good.get(each.name, 1 if each.annotation == "int" else "a") for each in needed}
+    for use, parameters, needed in calls(everything, of):
         for each in parameters:
             bad = BAD.get(each.annotation.partition(" |")[0])
             if bad is not None:
                 with pytest.raises((Misuse, TypeError)) as refused:
-                    use(**given | {each.name: bad})
-                assert getattr(refused.value, "result", 0) == 0, (named, each.name)  # by Python
+                    use(**needed | {each.name: bad})
+                assert getattr(refused.value, "result", 0) == 0, (use, each.name)  # by Python
 
 
 REFUSED: list[tuple[Any, str, Callable[[Any], object]]] = [
