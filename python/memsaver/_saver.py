@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_char_p, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi, _callbacks
 from memsaver._arguments import Events, Export, NewTags, Stream, Streams, Tags, Time, Under
@@ -62,14 +62,19 @@ class Region:
     one. It must end on its thread, in reverse order: do not `yield` or `await` inside one. Can be entered again.
     """
 
-    def __init__(self, saver: Saver, push: Callable[[], Arena | None]) -> None:
-        """`push()` begins a region and returns its arena; None: plain memory."""
+    def __init__(self, saver: Saver, tag: str | Arena | None) -> None:
+        """None: plain memory."""
         self._saver = saver
-        self._push = push
+        self._tag = tag
 
     def __enter__(self) -> Region:
-        arena = self._push()
-        self._saver._open.regions.append((self, arena))
+        saver = self._saver
+        arena = saver.arena(self._tag) if isinstance(self._tag, str) else self._tag
+        if arena is None:
+            call("push_outside", saver._handle)
+        else:
+            call("push_arena", saver._handle, arena._handle)
+        saver._open.regions.append((self, arena))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -238,17 +243,11 @@ class Saver(_Blocks, Scope):
         """Returns a region of a tag, which is made if it does not exist, or of an arena of this saver."""
         if not isinstance(tag, Arena):
             checked("tag", c_char_p, tag)
-
-        def push() -> Arena:
-            arena = tag if isinstance(tag, Arena) else self.arena(tag)
-            call("push_arena", self._handle, arena._handle)
-            return arena
-
-        return Region(self, push)
+        return Region(self, tag)
 
     def outside(self) -> Region:
         """Returns a region of plain memory, which is never paused."""
-        return Region(self, lambda: cast(None, call("push_outside", self._handle)))
+        return Region(self, None)
 
     # --- Blocks ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ from memsaver._arguments import device_of
 from memsaver._callbacks import Handle, Scope, call, told
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
-from memsaver.reports import Member, members_of
+from memsaver.reports import Member, filled
 
 if TYPE_CHECKING:
     from memsaver._saver import Saver
@@ -67,7 +68,7 @@ class Share(Scope):
 
     def members(self) -> list[Member]:
         """Returns the members, this process too."""
-        return members_of(told(str, "get_members_json", self._handle))
+        return [filled(Member, row) for row in json.loads(told(str, "get_members_json", self._handle))]
 
     def lend(self, saver: Saver) -> Lending:
         """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it.

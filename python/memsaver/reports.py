@@ -226,7 +226,3 @@ def usage_of(told: str) -> Usage:
     arenas = [filled(ArenaUsage, row) for row in data["arenas"]]
     devices = [filled(DeviceUsage, row) for row in data["devices"]]
     return Usage(arenas, devices, filled(Residency, data["residency"]), data["host_bytes"])
-
-
-def members_of(told: str) -> list[Member]:
-    return [filled(Member, row) for row in json.loads(told)]
