@@ -710,13 +710,9 @@ MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const cha
 /// Returns the usage of one arena, even of a closed saver. MEMSAVER_MISUSE if its tag was dropped, even if made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
-/// Returns the usage of all arenas and devices as one line of JSON:
+/// Returns the usage of all arenas and devices as one line of JSON, as `to_json(usage)` in core/usage.hpp has it:
 ///     {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
-///      "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true},
-///      ...], "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}, "host_bytes":0}
-/// Each arena has the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
-/// "plain" or "closed"; and, for its tag, the number of uses that name it ("users"), "evictable", "priority" and
-/// "age_ns", the time since its last use began or ended. Bytes of a name that are not valid UTF-8 stay as they are.
+///      "devices":[{"device":0,"total_bytes":0, ...}, ...], "residency":{"hits":0, ...}, "host_bytes":0}
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 /// Frees a text that the library returned.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;

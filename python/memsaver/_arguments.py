@@ -172,7 +172,9 @@ def passed(function: str, given: Iterable[Any]) -> list[Any]:
     """Returns arguments for a function of C: a list of tags is two, and a dict becomes a structure."""
     arguments: list[Any] = []
     for (name, kind), value in zip(_abi.ARGUMENTS[function], given, strict=True):
-        if kind is _abi.TAGS:
+        if hasattr(value, "_as_parameter_"):
+            arguments.append(value)
+        elif kind is _abi.TAGS:
             arguments += _names_of(value)
         elif name in ("stream", "event"):
             arguments.append(_native(name, value))

@@ -175,11 +175,10 @@ def call(name: str, *given: Any) -> Any:
     try:  # a signal handler may raise at any line
         if outermost:
             _begin(thread)
-        for argument in given:
-            for each in argument.values() if isinstance(argument, dict) else (argument,):
-                if isinstance(each, Handle):
-                    each.enter()
-                    inside.append(each)
+        for argument in given[0].values() if name == "memsaver_create" else given:  # a saver's share is in its options
+            if isinstance(argument, Handle):
+                argument.enter()
+                inside.append(argument)
         arguments = passed(name, given)
         _thread.calls.append(raised)
         _thread.closed = closed + 1
