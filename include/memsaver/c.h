@@ -295,7 +295,6 @@ MEMSAVER_API memsaver_result memsaver_get_arena(memsaver_saver* saver, const cha
                                                 memsaver_arena** arena) MEMSAVER_NOEXCEPT;
 /// Releases the handle, but not the tag or its blocks.
 MEMSAVER_API void memsaver_release_arena(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
-
 /// Waits for the device, then releases all that these tags have. Names and arenas are then MEMSAVER_MISUSE.
 MEMSAVER_API memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names,
                                            size_t count) MEMSAVER_NOEXCEPT;
@@ -317,7 +316,6 @@ MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char
 /// streams must be ordered after `stream`.
 MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
-
 /// Frees a block of any tag, paused or active, on any thread. As safe as cudaFree: the block is not reused until all
 /// work submitted to the device before this call has completed.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
@@ -326,7 +324,6 @@ MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void*
                                                     void* stream) MEMSAVER_NOEXCEPT;
 /// Likewise, for a block that no work touches any more: reused at once.
 MEMSAVER_API memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
-
 /// The same functions for one arena. They work for as long as the arena's handle exists.
 MEMSAVER_API memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
                                                      void** pointer) MEMSAVER_NOEXCEPT;
@@ -336,17 +333,14 @@ MEMSAVER_API memsaver_result memsaver_arena_deallocate(memsaver_arena* arena, vo
 MEMSAVER_API memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena, void* pointer,
                                                           void* stream) MEMSAVER_NOEXCEPT;
 MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) MEMSAVER_NOEXCEPT;
-
 /// Returns whether `pointer` is in a live block of this saver, paused or not, plain memory included. False on errors.
 MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
 /// Returns whether any of `bytes` at `pointer` are paused or being paused. False for bytes that memsaver_resume_async()
 /// is restoring, for memory that is not live blocks, and on errors.
 MEMSAVER_API bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) MEMSAVER_NOEXCEPT;
-
 /// Copies the backup of `bytes` at `pointer` to host memory at `to`. MEMSAVER_MISUSE says why there is none.
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
-
 /// Replaces the backup of `bytes` of paused memory at `pointer` by those at `from` in host memory. The next resume
 /// restores them; with MEMSAVER_ONCE they count as saved. If a file cannot be written, repeat the call.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
@@ -445,11 +439,9 @@ MEMSAVER_API memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, con
 MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
-
 /// Allocates, ahead of the first pause, the storage that saving needs. For policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
                                               size_t count) MEMSAVER_NOEXCEPT;
-
 /// Marks saved bytes as changed: the next pause saves them again. For policies that keep bytes.
 MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names,
                                                  size_t count) MEMSAVER_NOEXCEPT;
@@ -459,7 +451,6 @@ MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const
 /// Marks `bytes` at `pointer` as changed: with MEMSAVER_FILE_SOURCE only these, else the whole tag.
 MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
                                                        size_t bytes) MEMSAVER_NOEXCEPT;
-
 /// Fills `bytes` at `pointer`, in a tag with policy MEMSAVER_FILE_SOURCE, from a file starting at `offset`, now and at
 /// every later resume. A pause does not save these bytes. Does not wait for work that still uses the old bytes. Errors:
 /// MEMSAVER_DRIVER_ERROR (the file cannot be opened: nothing has changed; or read: some of the bytes are new),
@@ -485,7 +476,6 @@ typedef struct memsaver_resume_async_options {
 MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                                    const memsaver_resume_async_options* options,
                                                    memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
-
 /// Saves the bytes that a pause of these tags would save, ahead of it and during the program's work, which must call
 /// memsaver_invalidate() if it writes to the memory afterwards. For policies with MEMSAVER_ONCE. Waits for the order in
 /// `options`; ignores their `bytes`.
@@ -622,12 +612,10 @@ MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXC
 /// it. Errors: those of an allocation.
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
-
 /// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not, once the order in
 /// `options` is satisfied, without waiting for it; their `timeout_ns` and `bytes` are ignored.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
-
 /// Commits everything up to the step of byte `bytes - 1` if that lies behind the last step with memory; otherwise
 /// releases everything behind it. Steps released before the last step with memory stay so.
 MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
@@ -709,7 +697,6 @@ MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const cha
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 /// Returns the usage of one arena, even of a closed saver. MEMSAVER_MISUSE if its tag was dropped, even if made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-
 /// Returns the usage of all arenas and devices as one line of JSON, as `to_json(usage)` in core/usage.hpp has it:
 ///     {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
 ///      "devices":[{"device":0,"total_bytes":0, ...}, ...], "residency":{"hits":0, ...}, "host_bytes":0}
@@ -837,7 +824,6 @@ MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
 /// or fewer bytes, and, with the reason in memsaver_last_error(), if no arena is pushed, `device` is not its, or memory
 /// is exhausted.
 MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
-
 /// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. It is reused once `stream` has completed
 /// all work submitted to it before this call, or the device has if the stream cannot be marked. Null, unknown pointers,
 /// and blocks whose tag was dropped or whose saver was closed are no-ops. If the address was allocated again since, it
