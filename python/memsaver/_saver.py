@@ -305,9 +305,9 @@ class Saver(_Blocks, Scope):
         view = memoryview(data)
         if not view.c_contiguous:
             raise TypeError("new bytes must be C-contiguous")
-        new: Any = data if isinstance(data, bytes) else view.tobytes()
-        if not view.readonly:  # ctypes takes bytes, and buffers that it could write to
-            new = (ctypes.c_char * view.nbytes).from_buffer(view)
+        new: Any = data  # ctypes takes bytes, and buffers that it could write to
+        if not isinstance(data, bytes):
+            new = view.tobytes() if view.readonly else (ctypes.c_char * view.nbytes).from_buffer(view)
         call("write_backup", self._handle, pointer, new, view.nbytes)
 
     # --- Pause and resume ---
