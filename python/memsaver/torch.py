@@ -17,23 +17,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from memsaver._callbacks import Handle, call
+from memsaver._callbacks import call
 from memsaver._library import library_path
 from memsaver._saver import Saver
 from memsaver._share import Attached
 from memsaver.errors import Misuse, Unavailable
 
 __all__ = ["region", "release", "tensors"]
-
-
-class _Pools:
-    """The pools of one tag of one saver on one device. A pool serves one region at a time, as PyTorch requires. Does
-    not keep the saver alive.
-    """
-
-    def __init__(self, arena: Handle) -> None:
-        self.arena = arena
-        self.idle: list[Any] = []
 
 
 class _Open(threading.local):
@@ -46,7 +36,8 @@ class _Open(threading.local):
 
 
 _lock = threading.Lock()  # guards the pools
-_pools: weakref.WeakKeyDictionary[Saver, dict[tuple[str, int], _Pools]] = weakref.WeakKeyDictionary()
+# Of each saver, the pools of each tag and device that are in no region: one serves one at a time, as PyTorch requires.
+_pools: weakref.WeakKeyDictionary[Saver, dict[tuple[str, int], list[Any]]] = weakref.WeakKeyDictionary()
 _allocator: Any = None  # lives as long as the process, because pools hold its address
 _open = _Open()
 
@@ -77,30 +68,12 @@ def _check(saver: Saver) -> None:
         raise Misuse("tensors on a GPU need a saver on a GPU: memsaver.Saver(0)")
 
 
-def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
-    """Returns the pools of a tag, which is made if it does not exist. A tag that was dropped and made anew gets new
-    pools.
-    """
-    arena = saver.arena(tag, device=device)
+def _idle_of(saver: Saver, tag: str, device: int) -> list[Any]:
     with _lock:
-        if (tags := _pools.get(saver)) is None:
-            tags = _pools[saver] = {}
-            saver._leavers.append(_release)
-        found = tags.get((tag, device))
-    if found is None or _ended(found.arena):  # without the lock, because it may call back
-        found = _Pools(arena._handle)
-        with _lock:
-            tags[tag, device] = found
-    return found
-
-
-def _ended(arena: Handle) -> bool:
-    """Returns whether the arena's tag was dropped."""
-    try:
-        call("get_arena_usage", arena)
-    except Misuse:
-        return True
-    return False
+        if saver not in _pools:
+            _pools[saver] = {}
+            saver._leavers.append(_leave)
+        return _pools[saver].setdefault((tag, device), [])
 
 
 @contextlib.contextmanager
@@ -117,9 +90,10 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
     _check(saver)
     allocator = _the_allocator()
     number = saver.info().device if device is None else device
-    pools = _pools_of(saver, tag, number)
+    arena = saver.arena(tag, device=number)
+    idle = _idle_of(saver, tag, number)
     with _lock:
-        pool = pools.idle.pop() if pools.idle else None
+        pool = idle.pop() if idle else None
     if pool is None:
         with torch.cuda.device(number):  # a pool belongs to the device that is current when it is made
             pool = torch.cuda.MemPool(allocator)
@@ -130,7 +104,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
 
     def give_back() -> None:
         with _lock:
-            pools.idle.append(pool)
+            idle.append(pool)
 
     with contextlib.ExitStack() as end:
         end.callback(give_back)
@@ -138,7 +112,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
             again, around = _open.regions[-1]
             around.close()
             end.callback(again)
-        call("torch_push", pools.arena)
+        call("torch_push", arena._handle)
         end.callback(call, "torch_pop")
         end.callback(within.close)
         enter()
@@ -184,10 +158,19 @@ def tensors(attached: Attached, like: Mapping[str, Any]) -> dict[str, Any]:
 def _release(saver: Saver, chosen: Callable[[str], bool]) -> None:
     gone: list[Any] = []
     with _lock:
-        for (name, _), pools in _pools.get(saver, {}).items():
+        for (name, _), idle in _pools.get(saver, {}).items():
             if chosen(name):
-                gone += pools.idle
-                pools.idle = []
+                gone += idle
+                idle.clear()
     if gone:
         gone.clear()  # without the lock, because it calls back
         _torch().cuda.empty_cache()
+
+
+def _leave(saver: Saver, ends: Callable[[str], bool]) -> None:
+    """Releases what is cached for tags that end. One that is made anew gets new pools."""
+    _release(saver, ends)
+    with _lock:
+        tags = _pools[saver]
+        for key in [key for key in tags if ends(key[0])]:
+            del tags[key]
