@@ -97,14 +97,8 @@ class Share(Scope):
         if missing := copies - ranges.keys():
             raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
         places = [_place_of(each, value) for each, value in ranges.items()]
-        data, sizes = zip(*places, strict=True) if places else ((), ())
-        arrays = {
-            "names": [*ranges],
-            "data": [*data],
-            "bytes": [*sizes],
-            "copied": [each in copies for each in ranges],
-        }
-        options: dict[str, Any] = {"version": version, **arrays}
+        options: dict[str, Any] = {"version": version, "names": [*ranges], "copied": [each in copies for each in ranges]}
+        options |= {"data": [data for data, _ in places], "bytes": [bytes for _, bytes in places]}
         saver._tell_leavers(lambda each: each == tag)
         return told(int, "publish", self._handle, name, saver._handle, tag, options)
 
