@@ -1,6 +1,7 @@
 // Backups in files: how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
 #include "memsaver/backup/verified.hpp"
+#include "support/each_of.hpp"
 
 namespace backup_file_backup_test {
 using namespace test;
@@ -61,6 +62,18 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
             CHECK(block.whole());
         }
     }
+}
+
+TEST_CASE_FIXTURE(OnHostSaver, "FileBackup: host memory for one buffer is enough") {
+    const Call call = each_of({Call::map_host, Call::populate_host});
+    const Filled block{machine.driver, saver.arena("cold", in_file()), 8_MiB};
+    machine.driver.fail({.call = call, .nth = 2, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+    saver.prepare("cold");
+    CHECK(machine.driver.pinned_bytes() == 2_MiB);
+    pause_and_resume(saver, "cold");
+    CHECK(block.whole());
+    CHECK(machine.driver.pinned_bytes() == 2_MiB);
+    machine.driver.heal();
 }
 
 TEST_CASE_FIXTURE(OnHostSaver,
