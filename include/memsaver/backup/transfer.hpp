@@ -111,10 +111,7 @@ public:
         return each_of(range, on_stream, [&](EventRef mark) { return driver_.follow(stream, mark); });
     }
     Status wait_for(Range range) noexcept override {
-        return each_of(range, wanted_, [&](EventRef mark) {
-            const Status status = driver_.wait(mark);
-            return status.ok() || !driver_.drain().ok() ? status : Status{};
-        });
+        return each_of(range, wanted_, [&](EventRef mark) { return driver_.wait(mark); });
     }
     /// Lives as long as a transfer, and longer than its way.
     struct Companion {
@@ -149,7 +146,6 @@ public:
     /// Sets `i` to the next piece for this thread. Returns false if there is none, or if the transfer has ended.
     bool take(std::size_t& i) noexcept { return (i = next_++) < pieces_.size() && !stopped_.load(); }
     [[nodiscard]] bool all_taken() const noexcept { return stopped_.load() || next_.load() >= pieces_.size(); }
-    [[nodiscard]] bool stopped() const noexcept { return stopped_.load(); }
     /// Marks the end of a piece's copies, if they go to and from its pages directly.
     [[nodiscard]] OwnedEvent& mark(std::size_t i) noexcept { return moved_[i].mark; }
     /// The copies of a piece, and its mark, are on their stream.
@@ -361,7 +357,7 @@ private:
         return status;
     }
     void show_saved(Transfer& transfer, std::size_t i) const {
-        if (observer_ == nullptr || i == transfer.pieces().size() || transfer.stopped()) return;
+        if (observer_ == nullptr || i == transfer.pieces().size()) return;
         if (const Status status = lane_.driver().wait(transfer.mark(i).get()); !status.ok())
             return transfer.fail(status);
         const Piece& piece = transfer.pieces()[i];
