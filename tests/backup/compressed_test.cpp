@@ -1,6 +1,7 @@
 // Compressed backups: bytes are restored exactly, need less memory, and are intact after any failure.
 #include "backup/backup_support.hpp"
 #include "backup/compressed_support.hpp"
+#include "backup/transfer_support.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/each_of.hpp"
 
@@ -197,7 +198,9 @@ TEST_CASE_FIXTURE(OnHostSaver, "compressed: bytes that do not shrink take no mor
     const Filled block{machine.driver, saver.arena("packed", Compressed<HostBackup>{}), 8_MiB, 1, noise}; // one piece
     pause_and_resume(saver, "packed");
     CHECK(saver.usage().host_bytes() < 10_MiB);
-    CHECK(block.whole());
+    const Filled large{machine.driver, saver.arena("file", Compressed<FileBackup>{in_file()}), 12_MiB, 2, noise};
+    pause_and_resume(saver, "file"); // one piece, which is larger than a buffer
+    CHECK((block.whole() && large.whole()));
 }
 
 TEST_CASE_FIXTURE(OnPacked, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
@@ -284,8 +287,8 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
             policy.damage(i);
             check_says<BackupDamaged>("tag \"packed\"", [&] { (void)saver.resume("packed"); });
             CHECK(row_of(saver, "packed").state == "paused");
-            CHECK(row_of(saver, "packed").mapped_bytes == 0);
             CHECK_THROWS_AS((void)saver.backup_view(block.data(), 4_MiB), BackupDamaged);
+            CHECK(row_of(saver, "packed").mapped_bytes == 0);
             policy.damage(i);
         }
         (void)saver.resume("packed");
@@ -333,6 +336,31 @@ TEST_CASE_FIXTURE(OnHostSaver,
     machine.driver.on_call({});
     CHECK(drains == 0); // a stream that waits for these bytes at a gate would wait forever
     CHECK(block.whole());
+}
+
+TEST_CASE("compressed: memory that copies may still reach is not released") {
+    const AnyPolicy policy = each_of({AnyPolicy{compressed(HostBackup{})}, AnyPolicy{compressed(in_file())}});
+    constexpr std::size_t bytes = 1_MiB; // one piece: no thread has memory that it does not use
+    const transfer_test::Faulty driver = transfer_test::late_machine();
+    const transfer_test::PlainBytes<> memory{driver, bytes};
+    memory.write(1);
+    const auto slot = policy.open(driver);
+    const LiveSet live{{{memory.address(), bytes}}, [at = memory.address()] {
+                           return std::vector<LiveBlock>{{at, bytes, 1}};
+                       }};
+    for (const Call call : {Call::wait, Call::drain}) driver.fail({.call = call, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)slot->save(live).wait(), Error);
+    const auto released = [&] {
+        std::uint64_t calls = 0;
+        for (const Call call : {Call::unmap, Call::release, Call::unpin_host, Call::unmap_host})
+            calls += driver.calls(call);
+        return calls;
+    };
+    CHECK_FALSE(slot->close().ok());
+    CHECK(released() == 0);
+    driver.heal();
+    CHECK(slot->close().ok());
+    CHECK(driver.host_bytes() + driver.handle_bytes() == 0);
 }
 
 TEST_CASE_FIXTURE(OnHost, "compressed: where many copies cannot be made at once they are made one at a time") {

@@ -1,5 +1,6 @@
 // Backups in files: how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
+#include "backup/compressed_support.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/each_of.hpp"
 
@@ -37,6 +38,25 @@ TEST_CASE_FIXTURE(OnMachine, "FileBackup: disk use is constant, and falls when b
     CHECK(row_of(saver, "cold").backed_up_bytes == 0);
     saver.prepare("cold");
     CHECK(watch.disk_bytes() <= 64_KiB);
+}
+
+TEST_CASE_FIXTURE(OnHostSaver, "FileBackup: what other tags keep in host memory does not come into the file") {
+    const bool coded = either("compressed", "as it is");
+    const auto policy = [&](auto inside) { return coded ? AnyPolicy{compressed(inside)} : AnyPolicy{inside}; };
+    const FileWatch watch{machine.driver};
+    const Filled secret{machine.driver, saver.arena("secret", policy(pageable())), 9_MiB};
+    pause_and_resume(saver, "secret"); // leaves its bytes in the buffers
+    const Arena arena = saver.arena("cold", policy(in_file()));
+    std::vector<Buffer<char>> blocks; // of zeros, which are zeros when they are compressed
+    for (const std::size_t bytes : {std::size_t{256}, std::size_t{6912}, 1_MiB, std::size_t{100'000}}) {
+        blocks.emplace_back(arena, bytes);
+        write_bytes(machine.driver, blocks.back().data(), std::vector<unsigned char>(bytes));
+    }
+    saver.pause("cold");
+    std::ifstream file{"/proc/self/fd/" + std::to_string(watch.descriptor()), std::ios::binary};
+    const std::string kept{std::istreambuf_iterator<char>{file}, {}};
+    CHECK(kept.size() > 4096);
+    CHECK(kept.find_first_not_of('\0') == std::string::npos);
 }
 
 TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_machines) {

@@ -182,17 +182,28 @@ TEST_CASE_FIXTURE(OnSaver, "check: a forgotten invalidate is reported, and all s
     if (no_codec().empty())
         policies.emplace_back(compressed(HostBackup{.refresh = Refresh::once, .check = true, .threads = 2}));
     if (!on_cuda()) add(PeerBackup{HostDriver{256_MiB, {.device = 1}}});
-    Blocks blocks{machine.driver, saver.arena("frozen", each_of(policies)), odd_sizes};
+    const AnyPolicy policy = each_of(policies);
+    Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
     blocks.write(1);
     pause_and_resume(saver, "frozen");
+    const Filled other{machine.driver, saver.arena("other", policy), 9_MiB}; // leaves its bytes in the buffers
+    pause_and_resume(saver, "other");
     CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, including odd tails
     (void)saver.resume("frozen");
-    write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 2_MiB, {0x77});
-    const std::string text = text_of<Misuse>([&] { (void)saver.pause("frozen"); });
-    CHECK(contains(text, "call invalidate(\"frozen\")"));
-    CHECK(contains(text, "for example at " + format_address(address_of(blocks.at(1)) + 2_MiB)));
-    CHECK(contains(text, "in a block of 2.00 MiB at " + format_address(address_of(blocks.at(1)))));
-    CHECK(row_of(saver, "frozen").state == "active");
+    struct Place {
+        std::size_t block, offset;
+    };
+    for (const auto [which, offset] : {Place{1, 2_MiB}, Place{5, 0}}) { // a last and a first byte
+        auto* const changed = static_cast<std::byte*>(blocks.at(which)) + offset;
+        write_bytes(machine.driver, changed,
+                    {static_cast<unsigned char>(read_bytes(machine.driver, changed, 1)[0] ^ 1)});
+        check_says<Misuse>("since their only save, for example at " + format_address(address_of(changed)) +
+                               ", in a block of " + format_bytes(align_up(odd_sizes[which], 256)) + " at " +
+                               format_address(address_of(blocks.at(which))) + "; call invalidate(\"frozen\")",
+                           [&] { (void)saver.pause("frozen"); });
+        CHECK(row_of(saver, "frozen").state == "active");
+        pause_and_resume(saver, "frozen"); // saves everything again
+    }
     blocks.write(2);
     saver.invalidate("frozen");
     CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
@@ -268,6 +279,7 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
             machine.driver, saver.arena("weights", HostBackup{.threads = 2}), {limit == 66_MiB ? 70_MiB : 3_MiB, 6912}};
         for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
             blocks.write(cycle);
+            if (cycle == 1) saver.prepare("weights");
             pause_and_resume(saver, "weights");
             CHECK(blocks.whole());
             CHECK(host.counts().pinned_bytes <= limit);

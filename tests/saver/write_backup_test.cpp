@@ -1,5 +1,6 @@
 // Changing the backup of paused memory.
 #include "backup/backup_support.hpp"
+#include "backup/compressed_support.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/each_of.hpp"
 
@@ -37,6 +38,11 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and t
     resume();
     saver.pause("tag");
     change(0, size, 77);
+    const auto taken = [&] { return machine.driver.host_bytes() + row_of(saver, "tag").backed_up_bytes; };
+    change(0, 1_MiB, 78);
+    const std::size_t before = taken();
+    for (std::uint64_t seed = 79; seed < 82; ++seed) change(0, 1_MiB, seed);
+    CHECK(taken() == before); // what they replace is free again
     resume();
     check_books(saver, machine.driver);
 }
@@ -135,13 +141,20 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is sti
 }
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a call that could not write is made again, also of bytes that are checked") {
-    const Filled block{machine.driver, saver.arena("tag", Verified<FileBackup>{in_file()}), 4_MiB};
+    const AnyPolicy policy =
+        each_of({AnyPolicy{Verified<FileBackup>{in_file()}}, AnyPolicy{compressed(Verified<FileBackup>{in_file()})}});
+    const Filled block{machine.driver, saver.arena("tag", policy), 4_MiB};
     saver.pause("tag");
     const Bytes fresh = pattern(70'000, 2);
     Bytes is = pattern(4_MiB, 1);
     std::memcpy(is.data() + 5000, fresh.data(), fresh.size());
-    machine.driver.fail({.call = Call::write_file});
-    CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, fresh.data(), fresh.size()), Error);
+    std::uint64_t grown = 0;
+    for (int i = 0; i < 8; ++i) {
+        machine.driver.fail({.call = Call::write_file});
+        CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, fresh.data(), fresh.size()), Error);
+        if (i == 0) grown = machine.driver.calls(Call::allocate_file);
+    }
+    CHECK(machine.driver.calls(Call::allocate_file) == grown); // the place of a call that failed is free again
     saver.write_backup(block.data() + 5000, fresh.data(), fresh.size());
     saver.resume("tag");
     CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == is);
