@@ -125,18 +125,22 @@ struct Taker {
 constexpr std::int64_t long_time = 1'000'000'000;
 
 TEST_CASE_FIXTURE(Taker, "share room: asked first is the lowest priority, then who is idle, none below its floor") {
-    desk.join(2, 10, 5);
     desk.join(3, 10, 1, 8);
     desk.join(4, 10, 1);
     desk.join(5, 10, 1);
+    desk.join(2, 10, 5);
     desk.join(6, 10, 0, 0, false); // does not lend
     desk.join(7, 10, 0, 10);       // has no more than its floor
-    desk.say(4, Kind::took, 0);    // 5 has done nothing since
-    CHECK(desk.want(1, 30, 11).heard() == "3 lend 2");
+    desk.join(8, 4);
+    desk.say(4, Kind::took, 0); // 5 has done nothing since
+    CHECK(desk.want(1, 34, 11).heard() == "8 lend 4");
+    CHECK(desk.idle == 0); // the others are of a higher priority
+    CHECK(desk.give(8, 4).heard() == "3 lend 2");
+    CHECK(desk.idle != 0); // 4 and 5 could be idle for longer
     CHECK(desk.give(3, 2).heard() == "5 lend 10");
     CHECK(desk.give(5, 4).heard() == "4 lend 10"); // gives less than it was asked for
     CHECK(desk.give(4, 10).heard() == "2 lend 10");
-    CHECK(desk.give(2, 10).heard() == "1 deny 30"); // nobody has more, and it does not wait
+    CHECK(desk.give(2, 10).heard() == "1 deny 34"); // nobody has more, and it does not wait
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a member that has used its memory is asked after those idle for longer") {
