@@ -56,51 +56,6 @@ struct OnOnce : OnPolicy {
 struct OnUnsaved : OnSaver {
     const AnyPolicy once = each_of(OnPolicy::named("once")).policy;
 };
-struct OnGivenBack : OnPolicy {
-    OnGivenBack() : OnPolicy{named("given back")} {}
-};
-
-TEST_CASE_FIXTURE(OnSome, "backup: blocks that are freed and allocated while paused" * on_machines) {
-    (void)saver.pause("weights");
-    const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
-    blocks.drop(1);
-    blocks.drop(2);
-    const std::size_t left = row_of(saver, "weights").backed_up_bytes;
-    // Bytes of stores around another one are freed by the next operation.
-    const bool at_once = !contains(keeper.name, "compressed") && !contains(keeper.name, "source");
-    CHECK((at_once ? left < kept : left <= kept));
-    // Allocated while others are paused, in separate memory, and paused too: both batches are resumed together.
-    Blocks later{machine.driver, arena, {2_MiB + 3, 6912, 1_MiB}};
-    later.write(7);
-    CHECK(later.whole());
-    (void)saver.pause("weights");
-    Blocks latest{machine.driver, arena, {3_MiB + 3, 100}};
-    latest.write(70);
-    (void)saver.pause("weights");
-    CHECK(machine.driver.handle_bytes() == 0);
-    (void)saver.resume("weights");
-    CHECK((blocks.whole() && later.whole() && latest.whole()));
-    later.drop(1);
-    blocks.add(arena, 777);
-    blocks.write(9);
-    later.write(90);
-    saver.invalidate("weights");
-    (void)cycle();
-    CHECK((later.whole() && latest.whole()));
-}
-
-TEST_CASE_FIXTURE(OnSome, "backup: another policy for a single pause" * on_machines) {
-    pause_and_resume(saver, "weights");
-    CHECK(saver.pause("weights", {.bytes = Zero{}}).saved_bytes == 0);
-    (void)saver.resume("weights");
-    CHECK(all_are(machine.driver, blocks.at(1), 2_MiB + 1, 0));
-    blocks.write(2); // without invalidate: the policy knows that it was not used
-    CHECK(cycle() == odd_bytes);
-    blocks.write(3);
-    (void)saver.pause("weights", {.bytes = HostBackup{}});
-    (void)saver.resume("weights");
-    CHECK(blocks.whole());
-}
 
 TEST_CASE_FIXTURE(OnOnce, "refresh once: later pauses copy only what was allocated since" * on_machines) {
     CHECK(saver.pause("weights").saved_bytes == odd_bytes);
@@ -209,19 +164,6 @@ TEST_CASE_FIXTURE(OnSaver, "check: a forgotten invalidate is reported, and all s
     CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
     (void)saver.resume("frozen");
     CHECK(blocks.whole());
-}
-
-TEST_CASE_FIXTURE(OnGivenBack, "without retention host memory falls after resume" * on_machines) {
-    for (std::uint64_t round = 0; round < 3; ++round) {
-        blocks.write(round);
-        (void)saver.pause("weights");
-        CHECK(machine.driver.host_bytes() > 0);
-        (void)saver.resume("weights");
-        CHECK(machine.driver.host_bytes() + machine.driver.pinned_bytes() == 0);
-        CHECK(machine.driver.outstanding().files == 0);
-        CHECK(row_of(saver, "weights").backed_up_bytes == 0);
-        CHECK(blocks.whole());
-    }
 }
 
 TEST_CASE_FIXTURE(OnSome, "prepare: the first pause then allocates no host memory" * on_machines) {

@@ -16,10 +16,6 @@ struct Tag {
     [[nodiscard]] bool whole() const {
         return std::all_of(blocks.begin(), blocks.end(), [](const auto& each) { return each.whole(); });
     }
-    [[nodiscard]] bool all(unsigned char value) const {
-        return std::all_of(blocks.begin(), blocks.end(),
-                           [&](const auto& each) { return all_are(each.driver, each.data(), block, value); });
-    }
 
     std::vector<Filled<MachineDriver>> blocks;
 };
@@ -58,27 +54,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: pages pass from tag to tag, and the bytes 
         check_books(saver, machine.driver);
         saver.drop({"a", "b"});
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver, "exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned" * on_machines) {
-    const Tag kept{machine.driver, saver.arena("out/kept", HostBackup{}), 2, 1};
-    const Tag dropped{machine.driver, saver.arena("out/dropped", Discard{.poison = 0x77}), 2, 11};
-    const Tag weights{machine.driver, saver.arena("in/weights", HostBackup{}), 1, 21};
-    const Tag zero{machine.driver, saver.arena("in/zero", Zero{}), 1, 31};
-    const Tag cache{machine.driver, saver.arena("in/cache", Discard{}), 1, 41};
-    saver.pause({"in/cache", "in/weights", "in/zero"});
-    const Report report = saver.exchange({"out/kept", "out/dropped"}, {"in/cache", "in/zero", "in/weights"});
-    CHECK(report.saved_bytes == 2 * block);
-    CHECK(report.restored_bytes == 2 * block); // one of them was filled
-    CHECK(report.handed_bytes == 3 * block);
-    CHECK(weights.whole());
-    CHECK(zero.all(0));
-    saver.exchange({"in/cache", "in/zero", "in/weights"}, {"out/kept", "out/dropped"});
-    CHECK(kept.whole());
-    CHECK(dropped.all(0x77));
-    saver.resume();
-    CHECK(weights.whole());
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE_FIXTURE(OnPair, "exchange: misuse changes nothing") {
