@@ -7,6 +7,7 @@ using namespace test;
 
 TEST_CASE("LocationSpace: random operations on adjacent regions against a map of bytes") {
     enum : char { none, free, taken };
+    constexpr std::size_t unit = 256; // what follows counts in units
     constexpr std::array<Room, 3> regions{{{1, 200}, {201, 100}, {301, 211}}};
     constexpr std::size_t bytes = 511;
     std::vector<char> is(bytes + 1, none);
@@ -17,10 +18,12 @@ TEST_CASE("LocationSpace: random operations on adjacent regions against a map of
         const auto begin = is.begin() + static_cast<std::ptrdiff_t>(room.location);
         return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(room.bytes), [&](char c) { return c == what; });
     };
-    LocationSpace space;
+    LocationSpace space{unit};
+    const auto add = [&](const Room& room) { space.add(room.location * unit, room.bytes * unit); };
+    const auto take = [&](std::size_t units) { return space.take(units * unit) / unit; };
     std::vector<Room> held;
     const auto give = [&](std::size_t which) {
-        space.give(held[which].location, held[which].bytes);
+        space.give(held[which].location * unit, held[which].bytes * unit);
         put(held[which], free);
         held[which] = held.back();
         held.pop_back();
@@ -36,13 +39,13 @@ TEST_CASE("LocationSpace: random operations on adjacent regions against a map of
             const Room region = regions[random(regions.size())];
             const bool there = !all(region, none);
             const bool idle = all(region, free);
-            CHECK(space.has_room(region.location) == there);
-            REQUIRE(space.remove(region) == idle);
-            if (!there) space.add(region.location, region.bytes);
+            CHECK(space.has_room(region.location * unit) == there);
+            REQUIRE(space.remove({region.location * unit, region.bytes * unit}) == idle);
+            if (!there) add(region);
             if (idle || !there) put(region, there ? none : free);
         } else if (what < 4) {
             const Room made{0, 1 + random(60)};
-            const std::uint64_t at = space.take(made.bytes);
+            const std::uint64_t at = take(made.bytes);
             bool found = false;
             for (const Room& region : regions) { // there really was no space, or it is in one region
                 const std::uint64_t end = region.location + region.bytes;
@@ -58,15 +61,15 @@ TEST_CASE("LocationSpace: random operations on adjacent regions against a map of
             give(random(held.size()));
             while (!held.empty() && random(4) != 0 && i % 64 == 0) give(0);
         }
-        REQUIRE(space.free_bytes() == static_cast<std::size_t>(std::count(is.begin(), is.end(), free)));
+        REQUIRE(space.free_bytes() / unit == static_cast<std::size_t>(std::count(is.begin(), is.end(), free)));
     }
     for (const Room& region : regions)
-        if (all(region, none)) space.add(region.location, region.bytes);
+        if (all(region, none)) add(region);
     space.clear();
-    CHECK(space.take(1) == 0);
-    space.add(1, bytes); // without borders of regions that were there
-    for (std::size_t b = 1; b <= bytes; ++b) CHECK(space.take(1) == b);
-    for (std::size_t b = 1; b <= bytes; ++b) space.give(b, 1);
-    CHECK(space.take(bytes) == 1);
+    CHECK(take(1) == 0);
+    add({1, bytes}); // without borders of regions that were there
+    for (std::size_t b = 1; b <= bytes; ++b) CHECK(take(1) == b);
+    for (std::size_t b = 1; b <= bytes; ++b) space.give(b * unit, unit);
+    CHECK(take(bytes) == 1);
 }
 } // namespace backup_location_space_test

@@ -133,7 +133,7 @@ TEST_CASE("PeerStore: pages that copies may still reach do not go back before th
     home.fail({.call = Call::wait, .lasting = Lasting::onwards});
     home.fail({.call = Call::drain, .lasting = Lasting::onwards});
     CHECK(!store.move(Direction::out, {{memory, room.location, room.bytes}}, {})->wait().ok());
-    LocationSpace space;
+    LocationSpace space{256};
     space.add(room.location, room.bytes);
     store.shrink(space);
     CHECK(away.handle_bytes() == 4_MiB);

@@ -4,6 +4,7 @@
 #include "memsaver/backup/host_store.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
@@ -213,11 +214,11 @@ private:
                     if (next != parts_.end()) end = std::min(end, next->first);
                     const auto bytes = static_cast<std::size_t>(end - at);
                     const auto part = parts_.emplace_hint(next, at, Part{bytes});
+                    const Finally placed{[&] {
+                        if (part->second.at == 0) parts_.erase(part);
+                    }};
                     part->second.at = packed_.take(bytes, at, missing);
-                    if (part->second.at != 0)
-                        kept_bytes_ += bytes;
-                    else
-                        parts_.erase(part);
+                    if (part->second.at != 0) kept_bytes_ += bytes;
                     at = end;
                 }
             }

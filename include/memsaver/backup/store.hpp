@@ -6,9 +6,11 @@
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/ring.hpp"
+#include "memsaver/heap/block_allocator.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -16,11 +18,9 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <new>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,24 +54,25 @@ inline Status first_failure(std::initializer_list<Status> all) noexcept {
 
 class BackupStore;
 
-/// Keeps the free locations of a store. Allocates best fit, from the front of a free range, so that blocks placed one
-/// after the other into fresh storage are adjacent. No allocation spans two Rooms, even adjacent ones, because each
-/// Room is pinned and freed separately. Locations are not 0. Not thread-safe. `grow`, `add` and `give` may throw
-/// bad_alloc; nothing has changed then.
+/// Keeps the free locations of a store. Allocates from the front of a free range that fits well, so that blocks placed
+/// one after the other into fresh storage are adjacent. No allocation spans two Rooms, even adjacent ones, because each
+/// Room is pinned and freed separately. Locations are not 0. Not thread-safe. `grow`, `add`, `take` and `give` may
+/// throw bad_alloc; nothing has changed then.
 class LocationSpace {
 public:
-    /// `alignment`: of the Rooms, and of the ranges that are in use.
-    explicit LocationSpace(std::size_t alignment = 1) noexcept : alignment_{alignment} {}
+    /// `alignment`: of the Rooms, and of the ranges that are in use; at least 256.
+    explicit LocationSpace(std::size_t alignment) noexcept : alignment_{alignment} {}
 
     /// Adds a Room that the store allocates. If the Room cannot be recorded for lack of memory, the next call adds it.
     void grow(BackupStore& store, std::size_t bytes, const LiveSet& live);
 
     void add(std::uint64_t location, std::size_t bytes) {
-        const auto start = starts_.insert(start_at(location), location);
+        const Address at = places_.empty() ? alignment_ : places_.back().at + places_.back().room.bytes + alignment_;
+        places_.push_back({{location, bytes}, at});
         try {
-            give(location, bytes);
+            free_.add({at, bytes});
         } catch (...) {
-            starts_.erase(start);
+            places_.pop_back();
             throw;
         }
     }
@@ -79,43 +80,32 @@ public:
     /// Returns the location of `bytes` free bytes, which are then in use. It has the same offset in an alignment unit
     /// as the address or name `like`: where that is split, at multiples of a larger size, the range can then be split
     /// too. Without free space, returns 0 and adds what is missing to `missing`.
-    std::uint64_t take(std::size_t bytes, std::uint64_t like, std::size_t& missing) noexcept {
+    std::uint64_t take(std::size_t bytes, std::uint64_t like, std::size_t& missing) {
         const std::uint64_t skipped = like % alignment_;
         bytes = around(skipped, bytes).bytes;
-        const auto found = by_size_.lower_bound({bytes, 0});
-        if (found == by_size_.end()) {
+        const Block* const block = free_.allocate(bytes, alignment_, bytes);
+        if (block == nullptr) {
             missing += bytes;
             return 0;
         }
-        const auto [size, location] = *found;
-        if (size == bytes) {
-            erase(location, size);
-        } else {
-            change(location, size, location + bytes, size - bytes);
-        }
-        return location + skipped;
+        const Address at = block->address;
+        free_.take_out(at); // what is in use costs no host memory here
+        Place* const place = first_in(places_, [&](const Place& each) { return at < each.at + each.room.bytes; });
+        place->used += bytes;
+        return place->room.location + (at - place->at) + skipped;
     }
-    std::uint64_t take(std::size_t bytes) noexcept {
+    std::uint64_t take(std::size_t bytes) {
         std::size_t missing = 0;
         return take(bytes, 0, missing);
     }
 
     void give(std::uint64_t location, std::size_t bytes) {
         const Room room = around(location, bytes);
-        location = room.location;
-        bytes = room.bytes;
-        const auto next = by_location_.lower_bound({location, 0});
-        const bool joins_next = next != by_location_.end() && location + bytes == next->first && !has_room(next->first);
-        const std::size_t behind = joins_next ? next->second : 0;
-        if (next != by_location_.begin() && !has_room(location)) {
-            const auto [before, size] = *std::prev(next);
-            if (before + size == location) {
-                if (joins_next) erase(location + bytes, behind);
-                return change(before, size, before, size + bytes + behind);
-            }
-        }
-        if (joins_next) return change(location + bytes, behind, location, bytes + behind);
-        insert(location, bytes);
+        Place* const place = first_in(places_, [&](const Place& each) {
+            return each.room.location <= room.location && room.location - each.room.location < each.room.bytes;
+        });
+        free_.add({place->at + (room.location - place->room.location), room.bytes});
+        place->used -= room.bytes;
     }
 
     /// Returns the whole alignment units that bytes are in.
@@ -124,65 +114,47 @@ public:
         return {begin, static_cast<std::size_t>(align_up(location + bytes, alignment_) - begin)};
     }
 
-    /// Removes a Room for good if all of it is free. Returns whether it was.
+    /// Removes a Room for good if all of it is free. Returns whether it was, and could be.
     bool remove(Room room) noexcept {
-        if (!by_location_.contains({room.location, room.bytes})) return false;
-        erase(room.location, room.bytes);
-        starts_.erase(start_at(room.location));
+        Place* const place = first_in(places_, [&](const Place& each) { return each.room.location == room.location; });
+        if (place == nullptr || place->used != 0) return false;
+        try {
+            free_.remove({place->at, place->room.bytes});
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+        places_.erase(place);
         return true;
     }
 
     void clear() noexcept {
-        free_ = 0;
         made_ = {};
-        by_location_.clear();
-        by_size_.clear();
-        starts_.clear();
+        places_.clear();
+        free_ = BlockAllocator{serials_};
     }
 
-    [[nodiscard]] std::size_t free_bytes() const noexcept { return free_; }
+    [[nodiscard]] std::size_t free_bytes() const noexcept {
+        std::size_t bytes = 0;
+        for (const Place& place : places_) bytes += place.room.bytes - place.used;
+        return bytes;
+    }
     [[nodiscard]] bool has_room(std::uint64_t location) const noexcept {
-        const auto start = start_at(location);
-        return start != starts_.end() && *start == location;
+        return any_in(places_, [&](const Place& each) { return each.room.location == location; });
     }
 
 private:
-    [[nodiscard]] Vector<std::uint64_t>::const_iterator start_at(std::uint64_t location) const noexcept {
-        return std::lower_bound(starts_.begin(), starts_.end(), location);
-    }
-    void insert(std::uint64_t location, std::size_t bytes) {
-        const auto sized = by_size_.emplace(bytes, location).first;
-        try {
-            by_location_.emplace(location, bytes);
-        } catch (...) {
-            by_size_.erase(sized);
-            throw;
-        }
-        free_ += bytes;
-    }
-    /// Replaces a free range by another one without allocating memory.
-    void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept {
-        auto located = by_location_.extract({from, old_bytes});
-        auto sized = by_size_.extract({old_bytes, from});
-        located.value() = {to, bytes};
-        sized.value() = {bytes, to};
-        by_location_.insert(std::move(located));
-        by_size_.insert(std::move(sized));
-        free_ = free_ - old_bytes + bytes;
-    }
-    void erase(std::uint64_t location, std::size_t bytes) noexcept {
-        by_location_.erase({location, bytes});
-        by_size_.erase({bytes, location});
-        free_ -= bytes;
-    }
+    /// A Room, and where it is in `free_`: with a gap before the next one, because adjacent free ranges are merged.
+    struct Place {
+        Room room;
+        Address at = 0;
+        std::size_t used = 0;
+    };
 
     std::size_t alignment_;
-    using Pairs = std::set<std::pair<std::uint64_t, std::uint64_t>>;
-    Pairs by_location_;            // location and size of each free range
-    Pairs by_size_;                // size and location
-    Vector<std::uint64_t> starts_; // of Rooms, sorted
-    std::size_t free_ = 0;
-    Room made_; // storage that could not be recorded
+    Vector<Place> places_; // sorted by `at`
+    std::uint64_t serials_ = 0;
+    BlockAllocator free_{serials_}; // has no blocks, only free ranges
+    Room made_;                     // storage that could not be recorded
 };
 
 using CompareWith = decltype(&compare_with);
