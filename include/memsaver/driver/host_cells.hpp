@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -161,22 +160,25 @@ class HostCells final : public CopyablePages, public Closable {
 public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
+    /// As the size of a cell: all pages are one.
+    static constexpr std::size_t one_cell = ~(~std::size_t{0} >> 1);
 
     /// Reserves addresses for `bytes`, rounded up to small pages; `promise` covers the memory; `whose` is used in error
     /// texts. Throws OutOfHostMemory, or the exception for the failing call.
     HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {})
-        : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 4096)},
-          cells_(bytes_ / cell_bytes + 2) {
-        const Status status = driver_.map_host(bytes_, pages_);
-        if (!status.ok()) raise_of(status, "map host pages", {whose, in_bytes(bytes_)});
-        first_cell_ = address() / cell_bytes;
+        : HostCells{std::move(driver), bytes, std::move(promise), cell_bytes} {
+        if (!mapped_.ok()) raise_of(mapped_, "map host pages", {whose, in_bytes(bytes_)});
     }
+    /// As above, with cells of another size. The caller looks at `mapped`.
+    HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise, std::size_t cell)
+        : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 4096)}, cell_{cell},
+          cells_(bytes_ / cell + 2), mapped_{driver_.map_host(bytes_, pages_)}, first_cell_{address() / cell} {}
     ~HostCells() override { (void)HostCells::close(); }
 
     /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
     /// the first failure. A lost device holds no pins.
     Status close() noexcept override {
-        Status first = settle(driver_, unsettled_);
+        Status first = settle();
         if (!first.ok()) return first;
         for (std::size_t i = 0; i < cells_.size(); ++i) {
             if (cells_[i].state != State::pinned) continue;
@@ -200,6 +202,10 @@ public:
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+    [[nodiscard]] const Status& mapped() const noexcept { return mapped_; }
+    /// Waits for the device, if that is required before the pages can be used again.
+    Status settle() noexcept { return detail::settle(driver_, unsettled_); }
 
     /// Allocates all pages, and pins none.
     Status take() noexcept {
@@ -245,10 +251,10 @@ private:
         State state = State::untouched;
     };
 
-    [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
+    [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_ - first_cell_; }
     [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept {
-        const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);
-        const std::uintptr_t past = std::min(end(), (first_cell_ + index + 1) * cell_bytes);
+        const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_);
+        const std::uintptr_t past = std::min(end(), (first_cell_ + index) * cell_ + cell_);
         return {static_cast<std::byte*>(pages_) + (begin - address()), past > begin ? past - begin : 0};
     }
 
@@ -256,8 +262,10 @@ private:
     HostBudget::Promise promise_;
     void* pages_ = nullptr;
     std::size_t bytes_;
-    std::size_t first_cell_ = 0;
+    std::size_t cell_; // its size
     Vector<Cell> cells_;
+    Status mapped_;
+    std::size_t first_cell_;
     std::atomic<bool> unsettled_{false};
 };
 
@@ -313,69 +321,43 @@ struct HostPart {
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Not movable.
 class PinnedBuffer {
 public:
-    PinnedBuffer& operator=(PinnedBuffer&&) = delete;
-    ~PinnedBuffer() { (void)release(); }
-
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
     /// a larger one stays. Without pinning, copies are only slower. `promise` covers the memory.
-    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {},
-                bool pin = true) noexcept {
-        const Status idle = driver_ && bytes_ < bytes ? release() : settle();
-        if (!idle.ok()) return idle;
-        if (lacks(bytes)) promise_ = std::move(promise);
-        if (!driver_) {
-            if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
-            driver_ = driver;
-            bytes_ = bytes;
+    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}, bool pin = true) {
+        const Status idle = cells_ && cells_->bytes() < bytes ? release() : settle();
+        if (!idle.ok() || !lacks(bytes)) return idle;
+        if (!cells_) {
+            auto fresh = UniquePtr<HostCells>::make(driver, bytes, std::move(promise), HostCells::one_cell);
+            if (!fresh->mapped().ok()) return fresh->mapped();
+            cells_ = std::move(fresh);
         }
-        if (!ready_) {
-            if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
-            promise_.touched(bytes_);
-            pinned_ = pinned_ || (pin && driver_->pin_host(pages_, bytes_).ok());
-            ready_ = true;
-        }
+        if (const Status status = cells_->prepare(cells_->address(), false); !status.ok()) return status;
+        if (pin) (void)cells_->prepare(cells_->address(), true);
         return {};
     }
     /// Returns whether `take` would allocate.
-    [[nodiscard]] bool lacks(std::size_t bytes) const noexcept { return !ready_ || bytes_ < bytes; }
-
-    /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again. A lost device
-    /// holds no pins.
+    [[nodiscard]] bool lacks(std::size_t bytes) const noexcept {
+        return !cells_ || cells_->bytes() < bytes || !cells_->ready(cells_->address(), false);
+    }
+    /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again.
     Status release() noexcept {
-        if (!driver_) return {};
-        if (const Status status = settle(); !status.ok()) return status;
-        ready_ = false;
-        const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
-        // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
-        if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
-        pinned_ = false;
-        const Status status = driver_->unmap_host(pages_, bytes_);
-        if (!status.ok()) return status;
-        pages_ = nullptr;
-        promise_ = {};
-        driver_.reset();
+        const Status status = cells_ ? cells_->close() : Status{};
+        if (status.ok()) cells_.reset();
         return status;
     }
 
     /// Records that work which could not be waited for may still touch the buffer: it is neither taken again nor
     /// released before the device is idle.
-    void unsettle() noexcept { unsettled_ = true; }
-    [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
+    void unsettle() noexcept { cells_->unsettle(); }
+    [[nodiscard]] bool unsettled() const noexcept { return cells_ && cells_->unsettled(); }
     /// Waits for the device, if that is required before the buffer can be taken again.
-    Status settle() noexcept { return driver_ ? detail::settle(*driver_, unsettled_) : Status{}; }
+    Status settle() noexcept { return cells_ ? cells_->settle() : Status{}; }
 
-    [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
-    [[nodiscard]] bool pinned() const noexcept { return pinned_; }
-    [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
+    [[nodiscard]] bool pinned() const noexcept { return cells_ && cells_->ready(cells_->address(), true); }
+    [[nodiscard]] std::byte* data() const noexcept { return cells_ ? cells_->data() : nullptr; }
 
 private:
-    std::optional<AnyDriver> driver_;
-    void* pages_ = nullptr;
-    std::size_t bytes_ = 0;
-    bool ready_ = false; // allocated, and pinned if possible
-    bool pinned_ = false;
-    bool unsettled_ = false;
-    HostBudget::Promise promise_;
+    UniquePtr<HostCells> cells_; // of one cell
 };
 
 /// Pages of at most HostPart::shared_below bytes, in a mapping that small backups share.
