@@ -126,14 +126,6 @@ private:
     std::atomic<std::uint64_t> ended_{0};
 };
 
-/// Returns the driver's granularity: sizes and addresses of pages are multiples of it. Throws the error of a failing
-/// driver call.
-[[nodiscard]] inline std::size_t granularity_of(const AnyDriver& driver) {
-    std::size_t granularity = 0;
-    check(driver.granularity(granularity), "query the page granularity");
-    return granularity;
-}
-
 [[nodiscard]] inline Address as_address(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
 [[nodiscard]] inline void* pointer_of(Address address) noexcept {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers

@@ -5,6 +5,7 @@
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/finally.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
@@ -346,16 +347,11 @@ private:
         if (here.kind != StatusKind::unsupported) return check_of(here, "decompress bytes", record.bytes);
         const std::lock_guard one_by_one{decode_mutex_}; // the threads of a comparison
         const bool held = scratch_->held_bytes() != 0;
-        struct AtEnd {
-            ~AtEnd() {
-                if (!held) (void)scratch.give();
-            }
-            DeviceScratch& scratch;
-            bool held;
-        };
         const std::size_t room = align_up(record.bytes, 256);
         const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
-        const AtEnd give{*scratch_, held};
+        const Finally give{[&] {
+            if (!held) (void)scratch_->give();
+        }};
         check_of(scratch_->take(needed), "allocate memory for decompression", needed);
         const Range part = scratch_->range(needed);
         OwnedStream stream;

@@ -23,10 +23,7 @@ class PeerPages final : public CopyablePages, public Closable {
 public:
     /// Allocates nothing yet.
     PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes)
-        : driver_{std::move(driver)}, peer_{std::move(peer)} {
-        std::size_t granularity = 0;
-        check(peer_.granularity(granularity), "query a peer's page granularity");
-        bytes_ = align_up(bytes, granularity);
+        : driver_{std::move(driver)}, peer_{std::move(peer)}, bytes_{align_up(bytes, granularity_of(peer_))} {
         parts_.reserve(bytes_ / largest_handle + 1);
     }
     ~PeerPages() override { (void)PeerPages::close(); }
@@ -91,7 +88,7 @@ private:
     AnyDriver driver_;
     AnyDriver peer_;
     Reservation addresses_;
-    std::size_t bytes_ = 0;
+    std::size_t bytes_;
     Vector<Part> parts_; ///< from the front of the range
     std::atomic<bool> unsettled_{false};
 };
@@ -136,10 +133,11 @@ public:
 
     // ByteStore
     Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
-        return on_peer([&](StreamRef stream) { return peer_.copy_to_device(location, from, bytes, stream); });
+        return on_own_stream(peer_,
+                             [&](StreamRef stream) { return peer_.copy_to_device(location, from, bytes, stream); });
     }
     Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
-        return on_peer([&](StreamRef stream) { return peer_.copy_to_host(to, location, bytes, stream); });
+        return on_own_stream(peer_, [&](StreamRef stream) { return peer_.copy_to_host(to, location, bytes, stream); });
     }
 
 private:
@@ -151,20 +149,6 @@ private:
         auto work = direct_transfer(moving(direction, live), std::move(pieces), nullptr, {}, true);
         work->start();
         return work;
-    }
-    /// Runs `copy(stream)` on a stream of the peer and waits for it.
-    template <class Copy>
-    Status on_peer(Copy&& copy) const noexcept {
-        OwnedStream stream;
-        OwnedEvent event;
-        Status status = stream.open(peer_);
-        if (status.ok()) status = event.open(peer_, stream.get());
-        if (!status.ok()) return status;
-        status = copy(stream.get());
-        const Status marked = peer_.record(event.get(), stream.get());
-        const Status passed = marked.ok() ? peer_.wait(event.get()) : peer_.drain();
-        if (!passed.ok()) (void)peer_.drain(); // nothing may use the host's bytes any more
-        return first_failure({status, marked, passed});
     }
 
     AnyDriver peer_;

@@ -253,11 +253,7 @@ protected:
     /// that those bytes wait for nothing else. If there is an observer, a given block is always cut into the same units
     /// instead, of which each part of a block that can be paused or resumed alone has its own.
     [[nodiscard]] Vector<Piece> cut(Vector<Unit> units, std::size_t cell, const std::vector<Range>& first = {}) const {
-        if (options_.observer) {
-            std::size_t granularity = 0;
-            check(driver_.granularity(granularity), "query the page granularity");
-            units = cut_at_addresses(units, granularity);
-        }
+        if (options_.observer) units = cut_at_addresses(units, granularity_of(driver_));
         const auto apart = [&](const Unit& a, const Unit& b) { return pages_of(a.location) != pages_of(b.location); };
         Vector<Piece> pieces;
         for (Vector<Unit>& group : in_wanted_order(std::move(units), first, !options_.observer))

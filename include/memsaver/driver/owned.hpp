@@ -3,11 +3,20 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
 #include <cstddef>
 
 namespace memsaver::inline v0_3::detail {
+
+/// Returns the driver's granularity: sizes and addresses of pages are multiples of it. Throws the error of a failing
+/// driver call.
+[[nodiscard]] inline std::size_t granularity_of(const AnyDriver& driver) {
+    std::size_t granularity = 0;
+    check(driver.granularity(granularity), "query the page granularity");
+    return granularity;
+}
 
 /// Owns one resource of a driver, or nothing. Closes it on destruction; failures then are ignored. Plain data and cheap
 /// to move: whoever owns it also owns an AnyDriver that outlives it. `Kind` provides
@@ -143,5 +152,21 @@ struct FileKind {
     static Status close(Device& device, FileRef file) noexcept { return device.close_file(file); }
 };
 using OwnedFile = Owned<FileKind>;
+
+/// Calls `act(stream)`, which puts work on a stream of its own, and waits for that work. Returns the first failure.
+inline Status on_own_stream(const AnyDriver& driver, FunctionRef<Status(StreamRef)> act) noexcept {
+    OwnedStream stream;
+    OwnedEvent event;
+    Status first = stream.open(driver);
+    if (first.ok()) first = event.open(driver, stream.get());
+    if (!first.ok()) return first;
+    first = act(stream.get());
+    const Status marked = driver.record(event.get(), stream.get());
+    const Status passed = marked.ok() ? driver.wait(event.get()) : driver.drain();
+    if (!passed.ok()) (void)driver.drain(); // nothing may use the host's bytes any more
+    (void)note_first(first, marked);
+    (void)note_first(first, passed);
+    return first;
+}
 
 } // namespace memsaver::inline v0_3::detail

@@ -118,15 +118,9 @@ public:
                     ": the source is null"});
         }
         const AnyDriver& driver = arena.driver();
-        OwnedStream stream;
-        OwnedEvent event;
-        check(stream.open(driver), "open a stream");
-        check(event.open(driver, stream.get()), "open an event");
         check(driver.drain(), "wait for the device's work"); // the pause before this call did not, being switched off
-        check(driver.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()),
-              "copy bytes to the device");
-        const Status marked = driver.record(event.get(), stream.get());
-        check(marked.ok() ? driver.wait(event.get()) : driver.drain(), "wait for a copy");
+        const auto copy = [&](StreamRef stream) { return driver.copy_to_device(address, from, bytes, stream); };
+        check(on_own_stream(driver, copy), "copy bytes to the device", bytes, address);
     }
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
         LiveSet live;
