@@ -217,7 +217,7 @@ public:
     // --- blocks ---
 
     /// Allocates device memory with undefined content. Throws Misuse (size 0 or too large for the arena, alignment not
-    /// a power of two, closed), OutOfMemory, or the error of a failing driver call.
+    /// a power of two, closed), OutOfMemory, or the error of a failing driver call; `reclaim` may then help.
     void* allocate(const Request& request) { return pointer_of(take_block(check_request(request), request)); }
     /// Frees a block, paused or not. Throws Misuse unless `pointer` was returned by `allocate` and has not been freed
     /// since. Null is a no-op. `graph`: of the graph whose replays touch the block, if it is freed in a capture. If it
@@ -643,11 +643,29 @@ public:
     /// Releases unused memory, if no operation is in progress; of an arena with copies of a failed one in flight, only
     /// if it may `wait` for the device. Returns the bytes released.
     std::size_t release_unused(bool wait) noexcept;
-    /// Makes all unused memory of the arena reusable and releases free extents, waiting for the device and for another
-    /// thread's copies if necessary: called with no lock or turn held. Returns whether anything changed.
-    bool reclaim_unused() {
-        int waits = 1;
-        return reclaim_own(false, waits);
+    /// What a call that lacks memory of this arena has tried.
+    struct Reclaims {
+        std::uint64_t seen = 0; ///< the last wait for the device before the last attempt
+        int count = 0;          ///< limited, because other threads may keep taking what this one reclaims
+        int waits = 8;          ///< how many more times to wait for another thread's operation
+        bool nothing = false;   ///< the last reclaim found nothing
+    };
+    /// Called before each attempt.
+    void note_attempt(Reclaims& tried) const noexcept { tried.seen = frees_.last_done(); }
+    /// For a call that failed with `why`: makes unused memory of the arena reusable, waiting for the device if freed
+    /// memory waits for it; then releases free extents, or waits for another thread's copies. Called with no lock or
+    /// turn held. Returns whether another attempt may succeed.
+    bool reclaim(const Status& why, Reclaims& tried) {
+        constexpr int most = 64;
+        constexpr int gentle = 8; // the first of them keep the arena's pages: freed memory may be enough
+        const bool lacks = why.kind == StatusKind::out_of_memory || why.kind == StatusKind::out_of_host_memory ||
+                           why.kind == StatusKind::out_of_addresses;
+        if (!lacks || tried.count == most) return false;
+        const bool found = reclaim_now(tried.count < gentle, tried.waits) || frees_.last_done() != tried.seen;
+        if (!found && (tried.nothing || why.kind != StatusKind::out_of_memory)) return false;
+        tried.nothing = !found; // once more: another thread's operation may have released some
+        tried.count += 1;
+        return true;
     }
     /// Waits for the device if freed blocks or released pages wait for it; its work may wait for other threads, so this
     /// is called with no lock or turn held.
@@ -943,17 +961,10 @@ private:
 
     // --- growth ---
 
-    /// Returns a block of `size` bytes (a multiple of 256) from active memory, growing the arena if necessary. Throws
-    /// OutOfMemory only after all unused memory of the arena has been reclaimed, waiting for the device if necessary;
-    /// or after other threads have `most_reclaims` times taken the memory that it reclaimed.
+    /// Returns a block of `size` bytes (a multiple of 256) from active memory, growing the arena if necessary.
     Address take_block(std::size_t size, const Request& request) {
-        int reclaims = 0;            // limited, because other threads may keep taking what this one reclaims
-        int waits = gentle_reclaims; // for operations of other threads
-        bool nothing = false;        // the last reclaim found nothing
         for (bool waited = false;;) {
             if (closing_.load() || forked()) refuse_closed(request.text());
-            const std::uint64_t passed = frees_.last_done();
-            const std::uint64_t ended = turn_.ended();
             {
                 const bool in_order = request.stream && frees_.reusable_in(*request.stream);
                 Frees::Lock lock = Frees::lock(mutex_);
@@ -967,23 +978,9 @@ private:
                     continue;
                 }
             }
-            try {
-                grow(size, request.alignment);
-            } catch (const Error& error) {
-                const Status status = error.status();
-                if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
-                // Memory may have become free through another thread's operation, or its wait.
-                const bool found = turn_.ended() != ended || reclaim_own(reclaims < gentle_reclaims, waits) ||
-                                   frees_.last_done() != passed;
-                const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
-                if (!found && (nothing || !no_room)) throw;
-                nothing = !found;
-                reclaims += 1;
-            }
+            grow(size, request.alignment);
         }
     }
-    static constexpr int most_reclaims = 64;
-    static constexpr int gentle_reclaims = 8; // the first of them keep the arena's pages
     /// Returns a block of active memory, or 0.
     Address serve(Frees::Lock& lock, std::size_t size, const Request& request, bool in_order) {
         if (in_order) {
@@ -1114,19 +1111,15 @@ private:
         const std::size_t owned = physical_bytes_.load();
         if (capacity == 0 || (owned <= capacity && more <= capacity - owned)) return;
         misuse(
+            Status{StatusKind::out_of_memory}, // unused memory counts, too: see `reclaim`
             {"tag ", in_quotes(tag_), ": ", in_bytes(more), " more would exceed its capacity of ", in_bytes(capacity)});
     }
-    /// Makes all unused memory of the arena reusable and releases free extents. Waits for the device if freed memory
-    /// waits for it. Returns whether anything changed. `gentle`: keeps the pages if freed memory waited, because that
-    /// memory may be enough. `waits`: how many more times to wait for another thread's operation; decremented by one
-    /// that did.
-    bool reclaim_own(bool gentle, int& waits) {
+    bool reclaim_now(bool gentle, int& waits) {
         const bool any = anything_waits();
         if (any) {
             Frees::Lock lock{mutex_};
-            const bool freed = frees_.any_waiting();
             frees_.fence(lock);
-            if (gentle && freed) return true; // the freed memory may be enough; keep the pages
+            if (collect(lock) && gentle) return true;
         }
         if (release_unused(true) != 0) return true;
         if (waits == 0 || !wait_for_copies({})) return any;

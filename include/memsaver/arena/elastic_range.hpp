@@ -181,35 +181,25 @@ private:
     }
     /// Commits the part that `which()` returns, with the turn held; it may be empty.
     void commit(const char* what, FunctionRef<Range()> which) {
-        bool room = false; // set once a failure may be due to lack of memory
-        const auto try_it = [&] {
-            const auto turn = begin(what);
-            const Range part = which();
-            if (part.bytes == 0) return;
-            const std::vector<Range> missing = steps(part, false);
-            {
-                const std::lock_guard lock{core_.mutex_};
-                if (core_.any_away(range_))
-                    refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
-            }
-            if (missing.empty()) return;
-            clear_the_way(missing);
-            const auto growth = core_.growth_.take({}, core_.tag_);
-            room = true;
-            const std::size_t bytes = total(missing);
-            core_.check_capacity(core_.capacity_.load(), bytes);
-            const Status status = core_.add_memory(missing, true);
-            if (!status.ok())
-                core_.raise_no_room(
-                    status, whole_ ? "allocate memory for a workspace" : "commit memory of an elastic range", bytes);
-            note(missing, true);
-        };
-        try {
-            try_it();
-        } catch (const Error& error) { // reclaiming unused memory of the arena may help; pools do it without their lock
-            if (whole_ || !room || error.status().kind == StatusKind::gone || !core_.reclaim_unused()) throw;
-            try_it();
+        const auto turn = begin(what);
+        const Range part = which();
+        if (part.bytes == 0) return;
+        const std::vector<Range> missing = steps(part, false);
+        {
+            const std::lock_guard lock{core_.mutex_};
+            if (core_.any_away(range_))
+                refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
         }
+        if (missing.empty()) return;
+        clear_the_way(missing);
+        const auto growth = core_.growth_.take({}, core_.tag_);
+        const std::size_t bytes = total(missing);
+        core_.check_capacity(core_.capacity_.load(), bytes);
+        const Status status = core_.add_memory(missing, true);
+        if (!status.ok())
+            core_.raise_no_room(
+                status, whole_ ? "allocate memory for a workspace" : "commit memory of an elastic range", bytes);
+        note(missing, true);
     }
     /// Waits for the work that pages released here earlier wait for, and releases them.
     void clear_the_way(const std::vector<Range>& missing) {

@@ -58,7 +58,8 @@ public:
     [[nodiscard]] virtual const char* what() const noexcept = 0;
     /// The tag concerned; empty if there is none or if several tags are concerned.
     [[nodiscard]] const std::string& tag() const noexcept { return facts_->tag; }
-    /// The status that the driver returned; `ok()` if no driver call failed.
+    /// The status that the driver returned; `ok()` if no driver call failed. Out of memory, too, if the capacity of a
+    /// tag is used up.
     [[nodiscard]] Status status() const noexcept { return facts_->status; }
     /// The work that a pause, resume or trim completed before it failed; empty for other calls.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
@@ -223,6 +224,7 @@ std::string failure_text(const Status& status, const Attempt& attempt, const std
 // Throw an error of that kind with this text. One about a tag carries the tag's name. What throws is data at the place
 // that throws: one call.
 [[noreturn, gnu::cold]] void misuse(Bits text);
+[[noreturn, gnu::cold]] void misuse(const Status& status, Bits text);
 [[noreturn, gnu::cold]] void misuse_of(const std::string& tag, Bits text);
 [[noreturn, gnu::cold]] void not_idle(Bits text);
 [[noreturn, gnu::cold]] void out_of_host_memory(Bits text);

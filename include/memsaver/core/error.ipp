@@ -68,7 +68,9 @@ MEMSAVER_INLINE void raise_of(const Status& status, const Attempt& attempt, Bits
     raise(status, attempt, text_of(detail), needed_bytes, free_bytes);
 }
 
-MEMSAVER_INLINE void misuse(Bits text) { throw Misuse{text_of(text)}; }
+MEMSAVER_INLINE void misuse(Bits text) { misuse(Status{}, text); }
+
+MEMSAVER_INLINE void misuse(const Status& status, Bits text) { throw Misuse{text_of(text), status}; }
 
 MEMSAVER_INLINE void misuse_of(const std::string& tag, Bits text) { throw about_tag(tag, Misuse{text_of(text)}); }
 

@@ -188,17 +188,9 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
     return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
         detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
-        const auto get = [&] { place = &own.get(name, bytes, options); };
         // Making room waits for the device and runs callbacks of the program, which may call the pool: its lock is not
         // held meanwhile.
-        own.arena.saver().state().with_room(own.arena.base(), [&] {
-            try {
-                get();
-            } catch (const Misuse&) { // perhaps of the capacity, in which unused memory counts
-                if (own.arena.base().capacity() == 0 || !own.arena.base().reclaim_unused()) throw;
-                get();
-            }
-        });
+        own.arena.saver().state().with_room(own.arena.base(), [&] { place = &own.get(name, bytes, options); });
         if (options.reuse == Reuse::zeroed) place->arena.base().zero(place->data(), bytes, options.stream);
         return place->data();
     });

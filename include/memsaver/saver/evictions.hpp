@@ -12,11 +12,11 @@ namespace detail {
 
 /// A call that may find no room. Its own tags are not evicted for it.
 struct LackOfRoom {
-    const ArenaCore* arena = nullptr; ///< the call allocates in it; null: it resumes `in`
-    const Tags* out = nullptr;        ///< the call pauses them; or null
-    const Tags* in = nullptr;         ///< the call resumes them; or null
-    Deadline until{};                 ///< for how long it waits for room, if it says so
-    unsigned asked = 0;               ///< how often room was made for it
+    ArenaCore* arena = nullptr; ///< the call allocates in it; null: it resumes `in`
+    const Tags* out = nullptr;  ///< the call pauses them; or null
+    const Tags* in = nullptr;   ///< the call resumes them; or null
+    Deadline until{};           ///< for how long it waits for room, if it says so
+    unsigned asked = 0;         ///< how often room was made for it
 };
 
 /// How room is made by pausing idle tags.

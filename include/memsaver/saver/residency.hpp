@@ -55,6 +55,7 @@ public:
         const Deadline until = earlier(deadline_after(options.room_within), deadline_after(options.timeout));
         SaverState::Tried tries{nullptr, &in, {}};
         tries.until = until;
+        tries.of_use = true;
         try {
             for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
                 if (auto used = waiter.await(until)) return used;
@@ -205,13 +206,7 @@ private:
         }
         refusals_ = 0;
         mispredicted_.clear();
-        if (state_.relieve(device, tries)) return nullptr;
-        if (!state_.ask_for_room(*refused_, device, state_.away(in), tries.asked)) {
-            state_.say_no_room(*refused_, device, {}, tries.asked, in);
-            throw *refused_;
-        }
-        tries.asked += 1;
-        tries.awaited_copies = false;
+        if (!state_.may_retry(*refused_, tries)) throw *refused_;
         return nullptr;
     }
     /// Makes room for `in` without evictions, or waits until other threads' uses of `others` may have ended. After the

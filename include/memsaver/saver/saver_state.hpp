@@ -103,7 +103,7 @@ public:
 
     /// A call that needs room, and what was tried. With room_within, it sleeps between attempts until that is over.
     struct Tried : LackOfRoom {
-        Tried(const ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
+        Tried(ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
         Tried(const Tags* pausing, const Tags* resuming, const TimeLimit& room_within)
             : LackOfRoom{.out = pausing, .in = resuming, .until = deadline_after(room_within)},
               sleeps{room_within.has_value()} {}
@@ -124,19 +124,21 @@ public:
 
         static constexpr std::chrono::microseconds longest{20'000};
         bool sleeps = false;
+        bool of_use = false; ///< of a use, which evicts by itself
         std::chrono::microseconds pause{200};
         int stage = 0;               ///< of `relieve`
         bool awaited_copies = false; ///< since others made room: their copies may give back more
         std::uint64_t seen = 0;      ///< `room_made_` before the last attempt
+        ArenaCore::Reclaims own{};   ///< of the allocating arena's unused memory
     };
-    /// Calls `act()`, which takes memory, again while it throws OutOfMemory and room may still be made. Called with no
-    /// lock held.
+    /// Calls `act()`, which takes memory, again while it fails and room may still be made. Called with no lock held.
     void with_room(Tried tried, FunctionRef<void()> act) {
         for (;;) {
             tried.seen = room_made_.load();
+            if (tried.arena != nullptr) tried.arena->note_attempt(tried.own);
             try {
                 return act();
-            } catch (OutOfMemory& error) {
+            } catch (Error& error) {
                 if (!may_retry(error, tried)) throw;
             }
         }
@@ -180,22 +182,27 @@ public:
         }
         return any || make_room(device, false, tried.seen); // of one that ended just before
     }
-    /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
-    /// memory, once there is no more to try.
-    bool may_retry(OutOfMemory& error, Tried& tried) {
+    /// Makes room: in the allocating arena; then with `relieve`; then evicts, asks the program, or waits a while.
+    /// Returns false, and says in an OutOfMemory who holds the memory, once there is no more to try.
+    bool may_retry(Error& failed, Tried& tried) {
+        if (tried.arena != nullptr && tried.arena->reclaim(failed.status(), tried.own)) return true;
+        auto* const lacking = dynamic_cast<OutOfMemory*>(&failed);
+        if (lacking == nullptr) return false;
+        OutOfMemory& error = *lacking;
         if (error.device() < 0)
             error.attach_device((tried.arena != nullptr ? tried.arena->driver() : driver_).device());
         const int device = error.device();
         if (relieve(device, tried)) return true;
         const std::vector<std::string> tags =
             tried.arena != nullptr ? std::vector<std::string>{tried.arena->tag()} : away(*tried.in);
-        if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.left())) {
+        const bool evicted = !tried.of_use && evict(error, device, tried);
+        if (evicted || ask_for_room(error, device, tags, tried.asked, tried.left())) {
             tried.asked += 1;
             tried.awaited_copies = false;
             return true;
         }
         if (tried.sleep()) return true; // no turn is held, so other threads can make room
-        say_no_room(error, device, tags, tried.asked);
+        say_no_room(error, device, tags, tried.asked, tried.of_use ? *tried.in : Tags{});
         return false;
     }
     /// Releases unused memory of a device. Returns whether any memory was released since `seen` was read.
