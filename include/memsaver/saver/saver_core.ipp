@@ -61,8 +61,9 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
             name_tag(error, only_tag(tags));
         } catch (const std::bad_alloc&) { // then the error's text has to suffice
         }
-        if (error.holders().empty() && dynamic_cast<const OutOfMemory*>(&error) != nullptr)
-            state_->say_who_holds(error);
+        const bool says = dynamic_cast<const OutOfMemory*>(&error) != nullptr || // also NotIdle
+                          dynamic_cast<const NotIdle*>(&error) != nullptr;
+        if (says && error.holders().empty()) state_->say_who_holds(error);
         throw;
     }
 }
@@ -241,17 +242,9 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         PauseEvent event{state_->tags_.names(tags), {}};
         SaverState::Members members = state_->tags_.members(tags);
         const Span pausing = state_->span_of(event.tags, "pause");
-        state_->with_failed_pause_hooks(event, [&] {
-            state_->run_hooks(HookKind::before_pause, event, false);
-            try {
-                event.report = state_->pause_now(std::move(members), options, deadline_after(options.timeout));
-            } catch (NotIdle& error) {
-                state_->say_who_holds(error);
-                throw;
-            }
-        });
-        state_->run_last_hooks(HookKind::after_pause, event);
-        return std::move(event.report);
+        return std::move(state_->with_hooks(&event, nullptr, [&] {
+            return state_->pause_now(std::move(members), options, deadline_after(options.timeout));
+        }));
     });
 }
 
@@ -264,11 +257,10 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         ResumeEvent event{state_->tags_.names(tags), {}};
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
-        state_->run_hooks(HookKind::before_resume, event, false);
-        event.report = state_->with_room_for_all({nullptr, &tags, options.room_within},
-                                                 [&] { return state_->resume_now(members, options); });
-        state_->run_last_hooks(HookKind::after_resume, event);
-        return std::move(event.report);
+        return std::move(state_->with_hooks(nullptr, &event, [&] {
+            return state_->with_room_for_all({nullptr, &tags, options.room_within},
+                                             [&] { return state_->resume_now(members, options); });
+        }));
     });
 }
 
@@ -291,11 +283,9 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const SaverState::Members leaving = state_->tags_.members(out);
         const SaverState::Members entering = state_->tags_.members(in);
         const Span exchanging = state_->span_of(going.tags, "exchange");
-        state_->with_failed_pause_hooks(going, [&] {
-            state_->run_hooks(HookKind::before_pause, going, false);
-            state_->run_hooks(HookKind::before_resume, arriving, false);
+        return std::move(state_->with_hooks(&going, &arriving, [&] {
             try {
-                going.report = state_->with_room_for_all({&out, &in, options.room_within}, [&] {
+                return state_->with_room_for_all({&out, &in, options.room_within}, [&] {
                     return state_->exchange_now(leaving, entering, options, deadline_after(options.timeout));
                 });
             } catch (NotIdle& busy) {
@@ -303,13 +293,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 state_->say_who_holds(busy);
                 throw;
             }
-        });
-        std::exception_ptr first; // all hooks run
-        state_->run_after(HookKind::after_pause, going, first);
-        arriving.report = std::move(going.report); // moved: a copy would need host memory
-        state_->run_after(HookKind::after_resume, arriving, first);
-        SaverState::rethrow_done(first, arriving.report);
-        return std::move(arriving.report);
+        }));
     });
 }
 

@@ -659,15 +659,25 @@ public:
             ignored("an after_failed_pause hook threw an object that is not a std::exception");
         }
     }
-    /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.
-    template <class Act>
-    void with_failed_pause_hooks(PauseEvent& event, Act&& act) {
+    /// Returns the report of `act()`, which pauses the tags of `going` and resumes those of `coming`, with the hooks of
+    /// both and what these add to the report. One of the events may be null; the report is that of the last one.
+    [[gnu::noinline]] Report& with_hooks(PauseEvent* going, ResumeEvent* coming, FunctionRef<Report()> act) {
+        PauseEvent& one = going != nullptr ? *going : *coming;
+        PauseEvent& last = coming != nullptr ? *coming : *going;
         try {
-            act();
+            if (going != nullptr) run_hooks(HookKind::before_pause, *going, false);
+            if (coming != nullptr) run_hooks(HookKind::before_resume, *coming, false);
+            one.report = act();
         } catch (...) {
-            run_failed_pause_hooks(event);
+            if (going != nullptr) run_failed_pause_hooks(*going);
             throw;
         }
+        std::exception_ptr first; // all hooks run
+        if (going != nullptr) run_after(HookKind::after_pause, *going, first);
+        if (&last != &one) last.report = std::move(one.report); // moved: a copy would need host memory
+        if (coming != nullptr) run_after(HookKind::after_resume, *coming, first);
+        rethrow_done(first, last.report);
+        return last.report;
     }
 
     /// Reports the begin and end of an operation on these tags to the event sink.
