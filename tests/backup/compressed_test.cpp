@@ -192,6 +192,22 @@ TEST_CASE_FIXTURE(OnPacked,
     pause_and_resume(saver, "packed");
     CHECK(machine.driver.host_bytes() == once);
     CHECK(block->whole());
+    block.reset();
+    saver.prepare("packed");
+    CHECK(machine.driver.host_bytes() < once);
+}
+
+TEST_CASE_FIXTURE(OnSaver, "compressed: what is given back with the backup needs no scratch" * on_machines) {
+    if (no_codec_here()) return;
+    const Arena arena = saver.arena("packed", compressed(HostBackup{.retain = false, .threads = 2}));
+    const Filled block{machine.driver, arena, 1_MiB + 512_KiB, 1, thin};
+    std::array<std::size_t, 2> need{};
+    for (std::size_t& each : need) {
+        saver.pause("packed");
+        each = saver.bytes_to_resume("packed");
+        saver.resume("packed");
+    }
+    CHECK(need[1] == need[0]);
 }
 
 TEST_CASE_FIXTURE(OnHostSaver, "compressed: bytes that do not shrink take no more host memory than they have") {
@@ -264,7 +280,9 @@ TEST_CASE("compressed: a resume that has room for its pages alone is out of memo
     REQUIRE(need <= 16_MiB);
     {
         const Buffer<char> rest{saver.arena("other"), 8_MiB};
-        CHECK(thrown<OutOfMemory>([&] { (void)saver.resume("packed"); }).needed_bytes() == need);
+        const auto error = thrown<OutOfMemory>([&] { (void)saver.resume("packed"); });
+        CHECK(error.needed_bytes() == need);
+        CHECK(contains(error.what(), "needs " + format_bytes(need) + ", 8.00 MiB are free"));
         CHECK(row_of(saver, "packed").state == "paused");
         CHECK(row_of(saver, "packed").mapped_bytes == 0);
     }

@@ -8,9 +8,10 @@ namespace backup_file_backup_test {
 using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "FileBackup: disk use is constant, and falls when blocks are freed" * on_machines) {
+    const bool coded = !on_cuda() && either("compressed", "as it is"); // by the host's codec, to half the bytes
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("cold", in_file());
+    const Arena arena = saver.arena("cold", coded ? AnyPolicy{compressed(in_file())} : in_file());
     Filled kept{machine.driver, arena, 3_MiB + 1};
     std::optional<Filled<MachineDriver>> given_up{std::in_place, machine.driver, arena, 5_MiB};
     std::size_t full = 0;
@@ -26,18 +27,18 @@ TEST_CASE_FIXTURE(OnMachine, "FileBackup: disk use is constant, and falls when b
         given_up.reset(); // another block in its place: the same space
         given_up.emplace(machine.driver, arena, 5_MiB);
     }
-    CHECK(full >= 8_MiB);
+    if (!coded) CHECK(full >= 8_MiB);
     CHECK(full <= 8_MiB + 64_KiB);
     (void)saver.pause("cold");
     given_up.reset(); // while paused: its space is freed by the next operation
-    CHECK(row_of(saver, "cold").backed_up_bytes == 3_MiB + 256);
+    if (!coded) CHECK(row_of(saver, "cold").backed_up_bytes == 3_MiB + 256);
     (void)saver.resume("cold");
-    CHECK(watch.disk_bytes() <= full - 5_MiB);
+    CHECK(watch.disk_bytes() <= full - (coded ? 2_MiB : 5_MiB));
     CHECK(kept.whole());
     kept.reset(); // while active
     CHECK(row_of(saver, "cold").backed_up_bytes == 0);
     saver.prepare("cold");
-    CHECK(watch.disk_bytes() <= 64_KiB);
+    CHECK(watch.disk_bytes() <= (coded ? 2_MiB : 64_KiB)); // what the codec saved is still reserved
 }
 
 TEST_CASE_FIXTURE(OnHostSaver, "FileBackup: what other tags keep in host memory does not come into the file") {
