@@ -307,6 +307,7 @@ TEST_CASE("files that are opened where standard input is closed are not standard
     FileRef backup;
     const Status write = SystemFiles::open_file(directory.name.c_str(), backup);
     const Status write_closed = SystemFiles::close_file(backup);
+    const bool none = ::fcntl(0, F_GETFD) < 0;
     if (input >= 0) {
         (void)::dup2(input, 0);
         (void)::close(input);
@@ -317,6 +318,7 @@ TEST_CASE("files that are opened where standard input is closed are not standard
     CHECK(write.ok());
     CHECK(backup.descriptor > 2);
     CHECK(write_closed.ok());
+    CHECK(none);
 }
 
 TEST_CASE("only regular files are opened") {

@@ -51,5 +51,11 @@ TEST_CASE("failures to map or populate are reported") {
     REQUIRE(SystemPages::unmap_host(pages, 2_MiB).ok());
     CHECK(SystemPages::populate_host(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
     CHECK(SystemPages::unmap_host(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
+    const int empty = ::memfd_create("empty", MFD_CLOEXEC);
+    pages = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, empty, 0);
+    REQUIRE(pages != MAP_FAILED);
+    if (::madvise(pages, 4096, 23) != 0 && errno == EFAULT) // MADV_POPULATE_WRITE: behind the end of a file
+        CHECK(SystemPages::populate_host(pages, 4096).kind == StatusKind::out_of_host_memory);
+    CHECK(::munmap(pages, 4096) + ::close(empty) == 0);
 }
 } // namespace driver_system_pages_test

@@ -88,11 +88,15 @@ TEST_CASE("limits: a simulated device under a limit of file sizes can use all of
         const Arena kept = saver.arena("kept", Discard{});
         const Arena turns = saver.arena("turns", HostBackup{.threads = 1});
         (void)kept.allocate(16_MiB);
+        (void)saver.arena("hole").allocate(4_MiB); // too small for the others
+        void* const behind = saver.arena("behind").allocate(4_MiB);
+        std::memset(behind, 77, 4_MiB);
+        saver.drop("hole");
         void* const block = turns.allocate(16_MiB);
         for (int i = 0; i < 16; ++i) {
             std::memset(block, i, 16_MiB);
             pause_and_resume(saver, "turns");
-            if (!filled_with(block, 16_MiB, static_cast<unsigned char>(i))) return 1;
+            if (!filled_with(block, 16_MiB, static_cast<unsigned char>(i)) || !filled_with(behind, 4_MiB, 77)) return 1;
         }
         if (!names<DriverError>("RLIMIT_FSIZE", [&] { (void)kept.allocate(128_MiB); })) return 2;
         if (!filled_with(block, 16_MiB, 15)) return 3;

@@ -344,6 +344,15 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: reclaim releases unused memory, then asks t
     CHECK(contains(printed(saver.reclaim(step)), "4.00 MiB of elastic memory"));
     CHECK(reclaimed(step) == Of{0, 1, 0});
     CHECK(row_of(saver, "kv").mapped_bytes == 8 * step);
+    {
+        const auto refuse = [&](std::size_t bytes) { return wanted.push_back(bytes), std::size_t{0}; };
+        const Elastic other = saver.arena("other").elastic(step, {.granularity = step, .on_reclaim = refuse});
+        says = [&](std::size_t) { return kv.resize(7 * step, already_idle), step; };
+        wanted.clear();
+        CHECK(reclaimed(3 * step) == Of{0, 1, 2});
+        CHECK(wanted == std::vector{3 * step, 2 * step}); // who is asked next is asked for the rest
+        kv.resize(8 * step);
+    }
     says = [](std::size_t) -> std::size_t { throw std::runtime_error{"not now"}; };
     CHECK_THROWS_AS((void)saver.reclaim(step), std::runtime_error);
     says = [&](std::size_t) { return saver.pause("kv").released_bytes; }; // it is not a hook
