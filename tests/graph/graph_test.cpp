@@ -5,30 +5,6 @@
 namespace graph_graph_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnStream, "a graph is not launched while any of its tag is paused" * on_machines) {
-    void* block = nullptr;
-    const Graph graph = capture(saver, "decode", stream, {.policy = Zero{}}, [&] {
-        block = saver.allocate(1_MiB);
-        fill_on(machine.driver, block, 1_MiB, 5, stream);
-    });
-    const auto refused = [&] {
-        const std::string text = text_of<Misuse>([&] { graph.launch(stream); });
-        CHECK_MESSAGE((contains(text, "\"decode\"") && contains(text, "paused")), text);
-        return text;
-    };
-    (void)saver.arena("other").allocate(1_MiB);
-    (void)saver.pause("other");
-    replay(machine.driver, graph, stream); // independent of other tags
-
-    (void)saver.pause("decode");
-    refused();
-    (void)saver.arena("decode").allocate(1_MiB); // from a new extent
-    CHECK(contains(refused(), "partly paused"));
-    (void)saver.resume("decode");
-    replay(machine.driver, graph, stream);
-    CHECK(all_are(machine.driver, block, 1_MiB, 5));
-}
-
 TEST_CASE_FIXTURE(OnStream, "blocks that a body frees stay with the graph until it ends" * on_machines) {
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});
     const Arena other = saver.arena("other", Zero{}, {.capacity = 8_MiB});

@@ -193,29 +193,6 @@ TEST_CASE_FIXTURE(OnFull,
     CHECK(world.states({"a", "b", "c"}) == "100");
 }
 
-TEST_CASE("evictions: on_no_room may allocate, and is called after them") {
-    int asked = 0;
-    std::optional<MemorySaver<HostDriver>> saver;
-    void* spare = nullptr;
-    saver.emplace(HostDriver{all}, SaverOptions{.evict_for_allocations = true, .on_no_room = [&](const NoRoom& need) {
-                                                    if (++asked > 1) return false;
-                                                    CHECK(need.missing_bytes == each - 4_MiB);
-                                                    (void)saver->arena("small").allocate(2_MiB);
-                                                    saver->deallocate(spare, already_idle);
-                                                    return true;
-                                                }});
-    (void)saver->arena("idle", Discard{}, ArenaOptions{.evictable = true}).allocate(each);
-    spare = saver->arena("spare").allocate(each);
-    const Buffer<char> first{saver->arena("x"), each};
-    CHECK(asked == 0);
-    const Buffer<char> second{saver->arena("x"), each};
-    CHECK(asked == 0);
-    CHECK(row_of(*saver, "idle").state == "paused");
-    const Buffer<char> third{saver->arena("x"), each};
-    CHECK(asked == 1);
-    CHECK_THROWS_AS((void)saver->arena("x").allocate(each), OutOfMemory);
-}
-
 TEST_CASE_FIXTURE(OnWorld, "evictions: the owner of elastic memory is asked only if they do not suffice") {
     int asked = 0;
     Elastic kv;
