@@ -92,5 +92,6 @@ TEST_CASE("host memory: wrong calls fail, are recorded, and change nothing") {
     CHECK(readable(a.address));
     REQUIRE(driver.free_plain(plain).ok());
     CHECK(driver.free_plain(0).ok()); // like cudaFree
+    for (const std::size_t bytes : {std::size_t{0}, SIZE_MAX}) CHECK_FALSE(driver.allocate_plain(bytes, plain).ok());
 }
 } // namespace host_host_memory_test
