@@ -282,9 +282,6 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
                 say(room && mine.imported() == 0 ? 'y' : 'n');
                 if (!takes) std::this_thread::sleep_for(300ms);
             }
-            PageHandle pages;
-            for (const std::size_t bytes : {big, page})
-                if (takes) say(mine.share.driver().create(bytes, pages).ok() ? 'y' : 'n');
             wait_to_be_killed();
         };
     };
@@ -306,8 +303,8 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
         Ready taker{poor(true)};
         (void)a.bare("weights", big);
         go(place);
-        for (int said = 0; said < 3; ++said) CHECK(taker.next() == 'y');
-        CHECK(soon([&] { return held_by_all(a.share) == big + page; })); // none counts twice
+        CHECK(taker.next() == 'y');
+        CHECK(soon([&] { return held_by_all(a.share) == 0; }));
         taker.kill_now();
     }
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
