@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -46,8 +48,10 @@ public:
 
     /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.
     Status close() noexcept override {
-        Status first = settle(driver_, unsettled_);
+        Status first;
+        if (unsettled_) first = first_failure({drained(driver_), drained(peer_)}); // work of either may reach it
         if (!first.ok()) return first;
+        unsettled_ = false;
         for (Part& part : parts_) {
             Status status = part.mapping.close();
             if (status.ok()) status = part.pages.close();
@@ -117,7 +121,7 @@ public:
     }
     Status clear() noexcept override {
         pages_.clear();
-        return leave_ring();
+        return first_failure({host_.release(), leave_ring()});
     }
     void prepare(Vector<Unit>) override {} // `grow` has allocated everything
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
@@ -133,11 +137,10 @@ public:
 
     // ByteStore
     Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
-        return on_own_stream(peer_,
-                             [&](StreamRef stream) { return peer_.copy_to_device(location, from, bytes, stream); });
+        return on_peer(from, nullptr, location, bytes);
     }
     Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
-        return on_own_stream(peer_, [&](StreamRef stream) { return peer_.copy_to_host(to, location, bytes, stream); });
+        return on_peer(nullptr, to, location, bytes);
     }
 
 private:
@@ -150,9 +153,30 @@ private:
         work->start();
         return work;
     }
+    /// Copies from or to the host, through pages that stay for as long as the peer may use them: the caller's may not.
+    Status on_peer(const std::byte* from, std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+        const std::lock_guard lock{mutex_};
+        Status status = host_.take(peer_, Ring::least_buffer, {}, false);
+        for (std::size_t at = 0; status.ok() && at < bytes; at += Ring::least_buffer) {
+            const std::size_t part = std::min(bytes - at, Ring::least_buffer);
+            if (from != nullptr) std::memcpy(host_.data(), from + at, part);
+            const auto copy = [&](StreamRef stream) {
+                return from != nullptr ? peer_.copy_to_device(location + at, host_.data(), part, stream)
+                                       : peer_.copy_to_host(host_.data(), location + at, part, stream);
+            };
+            bool busy = false;
+            status = on_own_stream(peer_, copy, &busy);
+            if (busy) host_.unsettle(), pages_of(location)->unsettle();
+            if (status.ok() && to != nullptr) std::memcpy(to + at, host_.data(), part);
+        }
+        (void)host_.release();
+        return status;
+    }
 
     AnyDriver peer_;
     Vector<std::shared_ptr<PeerPages>> pages_;
+    mutable std::mutex mutex_; // guards the next
+    mutable PinnedBuffer host_;
 };
 
 } // namespace memsaver::inline v0_3::detail

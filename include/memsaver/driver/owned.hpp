@@ -154,7 +154,9 @@ struct FileKind {
 using OwnedFile = Owned<FileKind>;
 
 /// Calls `act(stream)`, which puts work on a stream of its own, and waits for that work. Returns the first failure.
-inline Status on_own_stream(const AnyDriver& driver, FunctionRef<Status(StreamRef)> act) noexcept {
+/// Sets `busy` if the work may still run.
+inline Status on_own_stream(const AnyDriver& driver, FunctionRef<Status(StreamRef)> act,
+                            bool* busy = nullptr) noexcept {
     OwnedStream stream;
     OwnedEvent event;
     Status first = stream.open(driver);
@@ -163,7 +165,10 @@ inline Status on_own_stream(const AnyDriver& driver, FunctionRef<Status(StreamRe
     first = act(stream.get());
     const Status marked = driver.record(event.get(), stream.get());
     const Status passed = marked.ok() ? driver.wait(event.get()) : driver.drain();
-    if (!passed.ok()) (void)driver.drain(); // nothing may use the host's bytes any more
+    if (!passed.ok()) { // nothing may use the host's bytes any more
+        const Status drained = driver.drain();
+        if (busy != nullptr) *busy = !drained.ok() && drained.kind != StatusKind::gone;
+    }
     (void)note_first(first, marked);
     (void)note_first(first, passed);
     return first;
