@@ -411,8 +411,8 @@ public:
         tell_kept(own_->resumed());
         for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
     }
-    /// Returns false if the policy has no such option. Waits for an operation that is in progress.
-    bool set_retain(bool yes) {
+    /// Returns false if the policy has no such option. Empty: only asks. Waits for an operation that is in progress.
+    bool set_retain(std::optional<bool> yes) {
         const auto turn = take_turn({}, "set_retain");
         return own_->set_retain(yes);
     }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -178,8 +179,8 @@ public:
     virtual bool load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live) = 0;
     virtual void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) = 0;
     virtual void outdated() noexcept = 0;
-    /// Returns false if the slot has no `set_retain`.
-    virtual bool set_retain(bool yes) noexcept = 0;
+    /// Returns false if the slot has no `set_retain`. Empty: only asks.
+    virtual bool set_retain(std::optional<bool> yes) noexcept = 0;
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
     virtual void saved_in_part(const std::vector<Range>& away) noexcept = 0;
     [[nodiscard]] virtual bool saves_once() const noexcept = 0;
@@ -265,8 +266,11 @@ private:
                 return static_cast<void>(slot.write(block, offset, from, bytes));
             detail::misuse({"the tag's policy keeps no bytes that can be changed"});
         }
-        bool set_retain(bool yes) noexcept override {
-            if constexpr (requires { requires noexcept(slot.set_retain(yes)); }) return slot.set_retain(yes), true;
+        bool set_retain(std::optional<bool> yes) noexcept override {
+            if constexpr (requires { requires noexcept(slot.set_retain(true)); }) {
+                if (yes) slot.set_retain(*yes);
+                return true;
+            }
             return false;
         }
         [[nodiscard]] bool asks_before_write() const noexcept override {

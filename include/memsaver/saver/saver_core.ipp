@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 
 namespace memsaver::inline v0_3::detail {
@@ -402,11 +403,14 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
     boundary("set_retain", tags, [&] {
-        state_->for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) {
-            if (core.set_retain(yes) || tags.kind() != Tags::Kind::named) return;
-            misuse({"set_retain: the policy ", in_quotes(core.policy().name()), " of tag ", in_quotes(core.tag()),
-                    " has no retain option"});
-        });
+        const auto members = state_->keeping("set_retain", tags);
+        for (const auto set : {std::optional<bool>{}, std::optional{yes}}) { // refused before anything changes
+            state_->for_each_left(members, [&](ArenaCore& core) {
+                if (core.set_retain(set) || tags.kind() != Tags::Kind::named) return;
+                misuse({"set_retain: the policy ", in_quotes(core.policy().name()), " of tag ", in_quotes(core.tag()),
+                        " has no retain option"});
+            });
+        }
     });
 }
 
