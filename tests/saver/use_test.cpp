@@ -255,6 +255,13 @@ TEST_CASE("use: lost bytes are reported until a use that was informed has ended"
     (void)saver.pause("kept");
     (void)saver.resume("kept", {.bytes = Discard{}});
     CHECK(saver.use("kept").lost().size() == 1);
+    (void)saver.pause("kept");
+    world.driver.fail({.call = Call::wait});
+    CHECK_THROWS_AS(saver.resume_async("kept", {.bytes = Zero{}}).wait(), DriverError);
+    (void)saver.resume("kept"); // the saved bytes come back after all
+    CHECK(saver.use("kept").lost().empty());
+    (void)saver.pause("kept", {.bytes = Discard{}});
+    CHECK(saver.use("kept").lost().size() == 1);
     CHECK(Use{}.lost().empty());
 }
 

@@ -398,7 +398,7 @@ public:
         if (paused.empty()) return;
         Vector<std::shared_ptr<AnySlot>> old;
         old.reserve(paused.size());
-        ++losses_;
+        note_loss();
         bool all = true;
         {
             const std::lock_guard lock{mutex_};
@@ -567,8 +567,8 @@ public:
     }
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
-    /// Returns how often bytes were given up: by a policy that keeps none, or by `forget_backup`. Counted before the
-    /// memory can be found resident again.
+    /// Returns a number that a later loss makes larger: bytes were given up by a policy that keeps none, or by
+    /// `forget_backup`. Counted before the memory can be found resident again.
     [[nodiscard]] std::uint64_t losses() const noexcept { return losses_.load(); }
     /// Returns whether no memory is paused or being paused. Held pages do not count.
     [[nodiscard]] bool all_resident() noexcept {
@@ -958,6 +958,8 @@ private:
         unsettled_.store(false);
         return status;
     }
+    /// Requires the turn.
+    void note_loss() noexcept { losses_.store(++last_loss_); }
 
     // --- growth ---
 
@@ -1587,7 +1589,8 @@ private:
     std::atomic<std::size_t> peak_bytes_{0};
     std::atomic<std::size_t> elastic_bytes_{0};
     std::atomic<std::uint64_t> pauses_{0};
-    std::atomic<std::uint64_t> losses_{0};
+    std::atomic<std::uint64_t> losses_{0}; // the number of the last
+    std::uint64_t last_loss_ = 0;          // also of one that was undone; guarded by the turn
 
     mutable std::mutex mutex_; // guards the members below
     Frees frees_{driver_};

@@ -215,7 +215,7 @@ private:
             core.merge_memories();
             if (gone_ && !taken_.empty()) {
                 ++core.pauses_;
-                if (!keeps_) ++core.losses_;
+                if (!keeps_) core.note_loss();
             }
             row_.held_bytes = core.held().bytes;
         }
@@ -288,6 +288,7 @@ public:
             for (Memory* const memory : coming_) memory->state = Memory::State::paused;
             core.free_paused();
         }
+        if (resident_) core.losses_.store(losses_before_); // the saved bytes come back after all
         if (once_) core.retire_slot(std::move(once_));
         return released;
     }
@@ -458,7 +459,9 @@ public:
     }
     /// The memory can be found resident from here on. Counts a loss, once, if the saved bytes are not restored.
     void becomes_resident() noexcept {
-        if (!std::exchange(resident_, true) && once_ && brings()) ++core_->losses_;
+        if (std::exchange(resident_, true)) return;
+        losses_before_ = core_->losses();
+        if (once_ && brings()) core_->note_loss();
     }
 
 private:
@@ -498,9 +501,10 @@ private:
     }
 
     std::shared_ptr<AnySlot> once_;
-    Vector<Memory*> coming_;   // arriving
-    bool enqueued_ = false;    // copies may be in flight, also those of a `restore` that threw
-    bool resident_ = false;    // see `becomes_resident`
+    Vector<Memory*> coming_; // arriving
+    bool enqueued_ = false;  // copies may be in flight, also those of a `restore` that threw
+    bool resident_ = false;  // see `becomes_resident`
+    std::uint64_t losses_before_ = 0;
     std::vector<Range> first_; // ranges to restore first
     Vector<Ticket> tickets_;   // one for each memory
 };
