@@ -179,6 +179,13 @@ TEST_CASE_FIXTURE(OnPacked, "compressed: scratch is allocated ahead, counted, an
     (void)saver.pause("packed");
     (void)saver.resume("packed", {.bytes = Discard{}});
     CHECK(mapped() == 8_MiB);
+    (void)saver.arena("plain", Discard{}).allocate(8_MiB);
+    (void)saver.pause("plain", {.bytes = compressed(HostBackup{})});
+    machine.driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+    (void)saver.resume("plain"); // the scratch of that pause stays
+    CHECK(machine.driver.handle_bytes() > 16_MiB);
+    check_books(saver, machine.driver);
+    machine.driver.heal();
 }
 
 TEST_CASE_FIXTURE(OnPacked,

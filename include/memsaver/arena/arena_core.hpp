@@ -490,6 +490,10 @@ public:
             row.backed_up_bytes += memory->once->backed_up_bytes();
             if (const auto scratch = memory->once->scratch()) row.mapped_bytes += scratch->held_bytes();
         }
+        spent_.each([&](const Closable& slot) {
+            const auto scratch = static_cast<const AnySlot&>(slot).scratch();
+            if (scratch && scratch != own_scratch_) row.mapped_bytes += scratch->held_bytes();
+        });
         const bool some_active = physical_bytes_.load() > row.held_bytes;
         if (arriving) row.paused_bytes = 0;
         row.state = !open                   ? end()

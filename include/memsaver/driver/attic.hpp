@@ -3,6 +3,7 @@
 
 #include "memsaver/core/closable.hpp"
 #include "memsaver/core/definitions.hpp"
+#include "memsaver/core/function_ref.hpp"
 
 #include <memory>
 #include <mutex>
@@ -42,6 +43,10 @@ public:
             if (const Status status = add(std::move(each)); first.ok()) first = status;
         }
         return first;
+    }
+    void each(FunctionRef<void(const Closable&)> act) const {
+        const std::lock_guard lock{mutex_};
+        for (const Closable* kept = first_.get(); kept != nullptr; kept = kept->next_.get()) act(*kept);
     }
     [[nodiscard]] bool empty() const noexcept {
         const std::lock_guard lock{mutex_};
