@@ -214,10 +214,17 @@ TEST_CASE_FIXTURE(
     resume();
     CHECK(saver.pause("model").saved_bytes == 5000);
     resume();
-    saver.pause("model", {.bytes = HostBackup{}}); // another policy for one pause: they are kept from then on
+    saver.pause("model", {.bytes = HostBackup{}}); // another policy for one pause is for that pause
     resume();
-    CHECK(saver.pause("model").saved_bytes == 1_MiB);
+    CHECK(saver.pause("model").saved_bytes == 5000);
     resume();
+    saver.pause("model", {.bytes = HostBackup{}});
+    const Bytes fresh(1000, 7);
+    saver.write_backup(block.data() + 100'000, fresh.data(), fresh.size()); // these are not the file's any more
+    saver.resume("model");
+    CHECK(saver.pause("model").saved_bytes == 6000);
+    saver.resume("model");
+    CHECK(all_are(machine.driver, block.data() + 100'000, fresh.size(), 7));
 }
 
 TEST_CASE_FIXTURE(OnModel, "FileSource: write_backup takes bytes out of the file" * on_machines) {

@@ -339,6 +339,7 @@ public:
         }
         if (slot == nullptr) asked.refuse("it is not paused; write to the memory directly");
         try {
+            if (slot != own_) own_->invalidate(block, asked.offset_in(block), bytes); // what it saved becomes stale
             slot->write(block, asked.offset_in(block), static_cast<const std::byte*>(from), bytes);
         } catch (const Misuse& error) {
             asked.refuse(error.what());

@@ -105,7 +105,7 @@ public:
     void enqueue() {
         if (taken_.empty()) return;
         begin_copying("save");
-        if (slot_ != core_->own_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
+        if (!keeps_ && slot_ != core_->own_) core_->own_->invalidate(); // what it may have saved becomes stale
         LiveSet live = core_->live_set(taken_, "saving");
         for (const Leaving& each : extents_) {
             if (each.target != nullptr) live.handed_on.push_back(each.extent->range());

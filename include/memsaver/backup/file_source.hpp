@@ -50,8 +50,9 @@ private:
 /// same call succeeds once the file is back. Reads bypass the page cache (direct I/O) if the file system supports that
 /// and the cache does not hold the bytes.
 ///
-/// `invalidate` of the whole tag, and a pause or resume with other `.bytes`, drop all origins: all bytes of the tag are
-/// then saved. `Verified<>` does not accept this policy, because it would check a file that others may change.
+/// `invalidate` of the whole tag, and a pause or resume with `.bytes` that keep none, drop all origins: all bytes of
+/// the tag are then saved. `Verified<>` does not accept this policy, because it would check a file that others may
+/// change.
 struct FileSource {
     /// Number of reader threads, 1 to 1024, each with one read in flight.
     unsigned threads = 8;
