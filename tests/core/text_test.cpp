@@ -13,6 +13,7 @@ TEST_CASE("a text is its parts") {
                    " of ", std::string_view{"two words", 3}, name}) ==
           "tag \"weights\": 3.00 MiB at 0x7f00, -2 of twoweights");
     CHECK(text_of({in_digits(std::numeric_limits<std::int64_t>::max())}) == "9223372036854775807");
+    CHECK(text_of({in_digits(~std::uint64_t{0})}) == "18446744073709551615");
     CHECK(text_of({in_quotes("")}) == "\"\"");
 }
 
