@@ -333,8 +333,12 @@ private:
             try {
                 polled = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
                 for (const Link& each : links) polled.push_back(each.polled());
-                (void)::poll(polled.data(), polled.size(),
-                             links.empty() ? look_again : links.front().milliseconds_left());
+                if (::poll(polled.data(), polled.size(),
+                           links.empty() ? look_again : links.front().milliseconds_left()) < 0) {
+                    (void)::usleep(10'000); // the process may have fewer descriptors than there are
+                    std::uint64_t one = 0;
+                    polled[0].revents = ::read(stop_.get(), &one, sizeof one) > 0 ? POLLIN : 0;
+                }
                 if (polled[0].revents != 0 || stop_.get() < 0) return;
                 for (std::size_t i = links.size(); i-- > 0;) {
                     if (polled[i + 2].revents == 0 && links[i].milliseconds_left() != 0) continue;

@@ -456,7 +456,8 @@ private:
                 const auto left = std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - Clock::now()});
                 const timespec time{static_cast<time_t>(left.count() / 1'000'000'000),
                                     static_cast<long>(left.count() % 1'000'000'000)};
-                (void)::ppoll(polled.data(), polled.size(), &time, nullptr);
+                if (::ppoll(polled.data(), polled.size(), &time, nullptr) < 0)
+                    (void)::usleep(10'000); // the process may have fewer descriptors than there are: not all the time
                 std::uint64_t woken = 0;
                 (void)!::read(wake_.get(), &woken, sizeof woken);
                 if (leading_) leading_->work();
