@@ -129,7 +129,12 @@ private:
     void require_open(const char* what) const {
         const bool all_gone = all_in(parts_, gone);
         for (const Part& part : parts_) {
-            if (all_gone || !gone(part)) part.member->arena->require_open(what);
+            if (!all_gone && gone(part)) continue;
+            try {
+                part.member->arena->require_open(what);
+            } catch (const Misuse&) {
+                if (all_gone || !gone(part)) throw; // else dropped meanwhile
+            }
         }
     }
     /// Returns whether its tag was dropped.
