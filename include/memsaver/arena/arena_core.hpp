@@ -636,6 +636,10 @@ public:
     bool wait_for_copies(const Deadline& deadline) noexcept;
     /// Says what the operation that holds the turn waits for.
     void now(Turn::Stage stage) noexcept { turn_.now(stage); }
+    /// Closes a slot that is no longer needed, unless it is the tag's own.
+    void retire_slot(std::shared_ptr<AnySlot> slot) noexcept {
+        if (slot && slot != own_) tell_kept(spent_.add(std::move(slot)));
+    }
 
     /// Returns the bytes in flight, if any; also bytes whose restore failed, until the next pause or resume.
     [[nodiscard]] std::shared_ptr<Arriving> arriving() noexcept;
@@ -1529,10 +1533,6 @@ private:
         const Status status = slot->resumed();
         if (slot == own_) return tell_kept(status);
         retire_slot(slot);
-    }
-    /// Closes a slot that is no longer needed, unless it is the tag's own.
-    void retire_slot(std::shared_ptr<AnySlot> slot) noexcept {
-        if (slot && slot != own_) tell_kept(spent_.add(std::move(slot)));
     }
 
     // --- bytes in flight: arriving.hpp ---

@@ -6,7 +6,6 @@
 #include "memsaver/core/finally.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
-#include "memsaver/driver/attic.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 
@@ -123,10 +122,11 @@ public:
         check(on_own_stream(driver, copy), "copy bytes to the device", bytes, address);
     }
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
+        const auto turn = arena.take_turn({}, "load");
         LiveSet live;
         live.tag = arena.tag();
         std::shared_ptr<AnySlot> slot = reader().open(arena.driver());
-        const Finally end{[&] { end_load(arena, std::move(slot)); }};
+        const Finally end{[&] { arena.retire_slot(std::move(slot)); }};
         try {
             (void)slot->load({as_address(pointer), from.bytes, 1}, 0, from, live);
         } catch (const Misuse& error) {
@@ -149,7 +149,6 @@ public:
     }
     Status close(const ArenaCore& arena) noexcept {
         Status first;
-        if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
         for (Address from = 0;;) {
             Blocks::node_type going;
             {
@@ -216,21 +215,12 @@ private:
         }
         if (const Status status = give(std::move(going)); !status.ok()) ignore(arena, status); // `close` retries
     }
-    /// Frees the resources of a load, and those that earlier loads could not free.
-    void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept {
-        Status status = spent_.retry();
-        if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
-        if (status.ok() || status.kind == StatusKind::gone) return;
-        tell_ignored(arena.options().events, arena.tag(), arena.device(), status,
-                     "release the resources of a load (the next load retries)");
-    }
     static void ignore(const ArenaCore& arena, const Status& status) noexcept {
         tell_ignored(arena.options().events, arena.tag(), arena.device(), status, "free plain memory");
     }
 
     Directory& directory_;
     Blocks& blocks_;
-    Attic spent_; // slots of loads
 };
 
 } // namespace memsaver::inline v0_3::detail
