@@ -4,24 +4,22 @@
     cmake/mutants.py --build build/dev --work DIR --output FILE.txt [--count 140] [--backup 40] [--seed N]
 
 mutations.py defines the mutants. Places are drawn by a seed, by default the commit's: --backup of them in backup/, the
-others elsewhere; not in what only a GPU executes. --build is a configured folder whose target `all_tests` is built. A
-mutant is compiled into one object file, with all inline functions of its folder. Linked before the objects of all_tests,
-its functions are those that the linker takes: some ten seconds a mutant. Instances of templates that only tests have are
-not replaced. Which files of tests execute a line is measured first, with gcov, and kept in DIR (all of share/, whose
-processes are killed before gcov has written anything). They run, the folder's own first, then the quick ones, on both
-machines, until one fails or takes twelve times as long as before. A mutant that does not compile says nothing about tests
-and is replaced by another one. FILE.txt is written after each mutant; called again, it is continued: without the lines of
-its survivors, these are tried once more.
+others elsewhere; not in what only a GPU executes. --build is a configured folder whose target `all_tests` is built. All
+mutants are compiled into one program, which is told at run time which one to be (mutants.hpp): five minutes, then a second
+or two a mutant that is killed. Each folder of include/ is an object file with all of its inline functions. Linked before
+the objects of all_tests, these are the functions that the linker takes. Not changed, and so reached by no test, are
+instances of templates that only tests have, and what the compiler computes. mutants.cpp runs each test case in a process of
+its own, first without a mutant, which shows the places that it reaches; kept in DIR. For a mutant the cases that reach it
+run, the folder's own first, then the quick ones, on both machines, until one fails or takes twelve times as long as before.
+A mutant that does not compile says nothing about tests and is replaced by another one. FILE.txt is written after each
+mutant; called again, it is continued: without the lines of its survivors, these are tried once more.
 """
 import argparse
 import json
-import os
 import random
 import re
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import mutations
@@ -29,103 +27,138 @@ import mutations
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = "core driver host heap backup arena saver graph share".split()
 GPU_ONLY = re.compile(r"/(?:cuda_|nvcomp_|hash_kernel)")  # no test on the host executes these files
-FLAGS = ["-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-fkeep-inline-functions", "-DMEMSAVER_COMPILED"]
+FLAGS = ["-std=c++20", "-O0", "-w", "-DMEMSAVER_COMPILED", "-include", ROOT / "cmake/mutants.hpp"]
+FUNCTIONS = {"==": "std::equal_to<>", "!=": "std::not_equal_to<>", "<": "std::less<>", "<=": "std::less_equal<>",
+             ">": "std::greater<>", ">=": "std::greater_equal<>", "+": "std::plus<>", "-": "std::minus<>",
+             "+=": "decltype(mutant::add)", "-=": "decltype(mutant::subtract)", "!": "decltype(mutant::no)",
+             "": "decltype(mutant::yes)", "++": "decltype(mutant::up)", "--": "decltype(mutant::down)",
+             "x++": "decltype(mutant::up_after)", "x--": "decltype(mutant::down_after)"}
 
 
-def done(command, **options):
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **options).returncode == 0
+def edits(number, site, text):
+    """Returns what to write into the text, and where, so that the mutant can be chosen at run time."""
+    if site.new == ";":
+        return [(site.begin, site.begin, f"if (!mutant::on({number})) ")]
+    if site.old in ("&&", "||"):
+        asked = f"{number}, {'true' if site.old == '&&' else 'false'}"
+        return [(site.begin, site.end, f"&& mutant::first({asked}) || mutant::then({asked}) &&")]
+    line = text[text.rindex("\n", 0, site.begin):site.begin]
+    operand = re.search(r"(?:\w|\.|->)*$", line)[0] if site.old in ("++", "--") else ""
+    x = "x" if operand else ""
+    change = f"mutant::Change<{FUNCTIONS[x + site.old]}, {FUNCTIONS[x + site.new]}>{{{number}}}"
+    if operand:
+        begin = site.begin - len(operand)
+        return [(begin, begin, f"{change}("), (site.begin, site.end, ")")]
+    if site.old in ("++", "--", "!"):
+        return [(site.begin, site.end, f"{change} ->* ")]
+    sign = {"+": "+", "-": "+", "+=": "+=", "-=": "+="}.get(site.old, "<<")
+    return [(site.begin, site.end, f"{sign} {change} {sign}")]
+
+
+class Runner:
+    """The program with all mutants, on one machine."""
+    def __init__(self, program, machine):
+        self.process = subprocess.Popen([program, f"--machine={machine}"], cwd=program.parent, text=True, bufsize=1,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.files = [line.split("/tests/")[-1].strip() for line in iter(self.process.stdout.readline, "\n")]
+
+    def run(self, case, number, limit):
+        """Returns why the case fails with the mutant, or "", its seconds, and without a mutant (0) the places it reached."""
+        self.process.stdin.write(f"{case} {number} {limit}\n")
+        why, seconds, places = self.process.stdout.readline().split("\t")
+        return why, float(seconds), [int(place) for place in places.split()]
 
 
 class Bench:
-    """A copy of include/ in which one file at a time is changed, and the objects of the tests."""
+    """A copy of include/ with all mutants, compiled, and which cases of the tests reach them."""
     def __init__(self, build, work):
-        folders = [build / "tests" / "CMakeFiles" / f"{name}.dir" for name in ("test_main", "second_unit", "all_tests")]
-        self.objects = [str(path) for folder in folders for path in sorted(folder.rglob("*.o"))] + [str(build / "libmemsaver_cpp.a")]
-        units = "".join(path.read_text(encoding="utf-8") for path in sorted(folders[-1].rglob("*.cxx")))
-        self.tests = sorted(re.findall(r'"[^"\n]*/tests/(\w+/\w+_test\.cpp)"', units))
-        self.work, self.include = work, work / "include"
+        self.build, self.work, self.include = build, work, work / "include"
         shutil.rmtree(self.include, ignore_errors=True)
         shutil.copytree(ROOT / "include", self.include)
         self.text = {path.relative_to(self.include).as_posix(): path.read_text(encoding="utf-8") for layer in LAYERS
                      for path in sorted((self.include / "memsaver" / layer).glob("*.[hi]pp")) if not GPU_ONLY.search(str(path))}
+        self.sites = [site for name, text in self.text.items() for site in mutations.sites_of(name, text)]
+        self.numbers = {site: number for number, site in enumerate(self.sites, 1)}
+        kept = work / "reached.json"
+        if not kept.exists():
+            self.left_out = set()
+            self.link([self.compiled(layer) for layer in LAYERS])
+        self.machines = {machine: Runner(work / "tests", machine) for machine in ("host", "nasty")}
+        if not kept.exists():
+            kept.write_text(json.dumps([self.text, sorted(self.left_out), self.measured()]), encoding="utf-8")
+        text, self.left_out, self.cases = json.loads(kept.read_text(encoding="utf-8"))
+        if text != self.text:
+            raise SystemExit(f"{work} is of another version of the library")
+        self.left_out += [-place for cases in self.cases.values() for case in cases for place in case["places"] if place < 0]
 
-    def compiled(self, layer, *options):
-        """Compiles all of a folder. Returns the object file, or None."""
+    def compiled(self, layer):
+        """Compiles all of a folder. Returns the object file. Leaves out the mutants that do not compile."""
         unit, result = self.work / f"{layer}.cpp", self.work / f"{layer}.o"
         headers = [path.relative_to(self.include).as_posix() for path in (self.include / "memsaver" / layer).glob("*.hpp")]
         headers.sort(key=lambda name: (name.endswith("impl.hpp"), name))
         unit.write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
-        command = ["g++", *FLAGS, *options, f"-I{self.include}", "-c", unit, "-o", result]
-        return str(result) if done(command, cwd=self.work) else None
+        while True:
+            self.write()
+            said = subprocess.run(["g++", *FLAGS, "-fPIC", "-fvisibility=hidden", "-fkeep-inline-functions", f"-I{self.include}",
+                                   "-c", unit, "-o", result], stderr=subprocess.PIPE, text=True, check=False)
+            if said.returncode == 0:
+                return result
+            lines = set(re.findall(rf"^{self.include}/(\S+?:\d+):\d+:(?! note)", said.stderr, re.MULTILINE))
+            wrong = {number: site for site, number in self.numbers.items()
+                     if f"{site.file}:{site.line}" in lines and number not in self.left_out}
+            if not wrong:
+                raise SystemExit(said.stderr)
+            self.left_out.update(wrong)
+            for site in wrong.values():
+                print(f"left out: {site.file}:{site.line}  {mutations.shown(site)}", flush=True)
 
-    def linked(self, objects, *options):
+    def write(self):
+        """Writes the files with all mutants that are not left out."""
+        for name, text in self.text.items():
+            found = [edit for site, number in self.numbers.items() if site.file == name and number not in self.left_out
+                     for edit in edits(number, site, text)]
+            for begin, end, new in sorted(found, reverse=True):
+                text = text[:begin] + new + text[end:]
+            (self.include / name).write_text(text, encoding="utf-8")
+
+    def link(self, objects):
+        folders = [self.build / "tests" / "CMakeFiles" / f"{name}.dir" for name in ("second_unit", "all_tests")]
+        objects += [path for folder in folders for path in sorted(folder.rglob("*.o"))] + [self.build / "libmemsaver_cpp.a"]
         linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
-        program = self.work / "tests"
-        return program if done(["g++", *linker, "-Wl,-z,muldefs", *options, *objects, *self.objects, "-ldl", "-o", program]) else None
-
-    def failure(self, program, test, machine, limit, **variables):
-        """Runs a file of tests. Returns why it failed, or None."""
-        command = [program, f"--machine={machine}", f"--source-file=*/tests/{test}", "--abort-after=1",
-                   "--test-case-exclude=*torture*,*limits*"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.work,
-                              start_new_session=True, env={**os.environ, **variables}) as process:
-            try:
-                code = process.wait(limit)
-                return f"exit {code}" if code > 0 else f"signal {-code}" if code < 0 else None
-            except subprocess.TimeoutExpired:
-                return "hangs"
-            finally:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)  # also the test's children
-                except ProcessLookupError:
-                    pass
+        runner = self.work / "runner.o"
+        command = ["g++", *FLAGS, f"-I{ROOT}/include", f"-I{ROOT}/tests", "-c", ROOT / "cmake/mutants.cpp", "-o", runner]
+        subprocess.run(command, check=True)
+        subprocess.run(["g++", *linker, "-Wl,-z,muldefs", runner, *objects, "-ldl", "-o", self.work / "tests"], check=True)
 
     def measured(self):
-        """Returns, for each file of tests, its seconds and the lines of include/ that it executes."""
-        objects = [self.compiled(layer, "--coverage") for layer in LAYERS]
-        program = self.linked(objects, "--coverage")
+        """Returns, for each machine, the cases that pass on it, with their seconds and the places they reach."""
         found = {}
-        for test in self.tests:
-            folder = self.work / "coverage"
-            shutil.rmtree(folder, ignore_errors=True)
-            begun = time.monotonic()
-            why = self.failure(program, test, "host", 600, GCOV_PREFIX=str(folder), GCOV_PREFIX_STRIP=str(len(self.work.parts) - 1))
-            seconds = time.monotonic() - begun
-            lines = set()
-            for counts in folder.glob("*.gcda"):
-                shutil.copy(self.work / counts.name.replace(".gcda", ".gcno"), folder)
-                said = subprocess.run(["gcov", "--json-format", "--stdout", counts], cwd=folder, capture_output=True, check=True)
-                for file in json.loads(said.stdout)["files"]:
-                    if file["file"].startswith(f"{self.include}/"):
-                        name = file["file"][len(str(self.include)) + 1:]
-                        lines |= {f"{name}:{line['line_number']}" for line in file["lines"] if line["count"] > 0}
-            found[test] = {"why": why, "seconds": seconds, "lines": sorted(lines)}
-            print(f"{test}: {seconds:.1f} s, {len(lines)} lines{f', fails without a mutant: {why}' if why else ''}", flush=True)
+        for machine, runner in self.machines.items():
+            found[machine] = []
+            for case, file in enumerate(runner.files):
+                why, seconds, places = runner.run(case, 0, 600)
+                if not why:
+                    found[machine].append({"case": case, "file": file, "seconds": seconds, "places": places})
+            print(f"{machine}: {len(found[machine])} of {len(runner.files)} cases", flush=True)
         return found
 
-    def verdict(self, site, measured):
+    def verdict(self, site):
         """Tries a mutant. Returns what became of it."""
-        path = self.include / site.file
-        path.write_text(mutations.apply(self.text[site.file], site), encoding="utf-8")
-        layer = site.file.split("/")[1]
-        compiled = self.compiled(layer)
-        path.write_text(self.text[site.file], encoding="utf-8")
-        program = self.linked([compiled]) if compiled else None
-        if program is None:
+        number = self.numbers[site]
+        if number in self.left_out:
             return "does not compile"
-        near = {f"{site.file}:{line}" for line in range(site.line - 2, site.line + 3)} # gcov counts a statement at one of its lines
-        reaching = [test for test in self.tests if not measured[test]["why"] and
-                    (not near.isdisjoint(measured[test]["lines"]) or (layer == "share" and test.startswith("share/")))]
-        reaching.sort(key=lambda test: (not test.startswith(f"{layer}/"), measured[test]["seconds"]))
-        for machine in ("host", "nasty"):
-            for test in reaching:
-                if machine != "host" and not re.search(r"on_(machines|hosts)\)", (ROOT / "tests" / test).read_text(encoding="utf-8")):
-                    continue  # a file without a case for the machine fails, mutant or not
-                limit = max(40, 12 * measured[test]["seconds"])
-                why = self.failure(program, test, machine, limit)
-                if why and self.failure(program, test, machine, limit):  # twice, because tests of threads may fail by load
-                    return f"killed by {test[:-9].replace('/', '.')} ({why})"
-        return f"SURVIVED {len(reaching)} files of tests that reach it"
+        layer = site.file.split("/")[1]
+        files = set()
+        for machine, runner in self.machines.items():
+            reaching = [case for case in self.cases[machine] if number in case["places"]]
+            reaching.sort(key=lambda case: (not case["file"].startswith(f"{layer}/"), case["seconds"]))
+            for case in reaching:
+                run = (case["case"], number, int(max(5, 12 * case["seconds"])))
+                why = runner.run(*run)[0]
+                if why and runner.run(*run)[0]:  # twice, because tests of threads may fail by load
+                    return f"killed by {case['file'][:-9].replace('/', '.')} ({why})"
+                files.add(case["file"])
+        return f"SURVIVED {len(files)} files of tests that reach it"
 
 
 def main():
@@ -139,17 +172,13 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.build.resolve(), options.work.resolve())
-    reached = bench.work / "reached.json"
-    if not reached.exists():
-        reached.write_text(json.dumps(bench.measured()), encoding="utf-8")
-    measured = json.loads(reached.read_text(encoding="utf-8"))
 
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     seed = options.seed or int(commit, 16)
-    sites = [site for name, text in bench.text.items() for site in mutations.sites_of(name, text)]
+    sites = list(bench.sites)
     random.Random(seed).shuffle(sites)
     rows = options.output.read_text(encoding="utf-8").splitlines() if options.output.exists() else [
-        f"# {commit}: {len(sites)} places, drawn with the seed {seed:#x}, tried by {len(bench.tests)} files of tests"]
+        f"# {commit}: {len(sites)} places, drawn with the seed {seed:#x}, tried by {len(bench.cases['host'])} cases of tests"]
     left = {True: options.backup, False: options.count - options.backup}
     for site in sites:
         backup = site.file.startswith("memsaver/backup/")
@@ -158,7 +187,7 @@ def main():
         begin = f"{site.file}:{site.line}  {mutations.shown(site)}  "
         row = next((text for text in rows if text.startswith(begin)), None)
         if row is None:
-            row = begin + bench.verdict(site, measured)
+            row = begin + bench.verdict(site)
             rows.append(row)
             options.output.write_text("\n".join(rows) + "\n", encoding="utf-8")
             print(row, flush=True)
