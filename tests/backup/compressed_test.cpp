@@ -324,6 +324,27 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
     run(Watched<FileBackup>{in_file()});
 }
 
+TEST_CASE("compressed: a comparison finds damaged bytes, and may have no host memory" * on_machines) {
+    if (no_codec_here()) return;
+    const Checked machine;
+    MemorySaver saver{machine.driver};
+    const Watched<HostBackup> policy{{.refresh = Refresh::once, .check = true, .threads = 2}};
+    const Arena arena = saver.arena("packed", policy);
+    const Filled block{machine.driver, arena, 4_MiB, 1, thin};
+    pause_and_resume(saver, "packed");
+    policy.damage(3);
+    check_says<BackupDamaged>("tag \"packed\"", [&] { (void)saver.pause("packed"); });
+    policy.damage(3);
+    for (const unsigned nth : {1U, 3U, 5U}) {
+        machine.driver.fail({.call = Call::map_host, .nth = nth, .kind = StatusKind::out_of_host_memory});
+        (void)succeeds<OutOfHostMemory>([&] { (void)saver.pause("packed"); });
+        machine.driver.heal();
+        saver.resume("packed");
+        CHECK(block.whole());
+    }
+    CHECK(saver.pause("packed").saved_bytes == 0);
+}
+
 TEST_CASE_FIXTURE(OnHostSaver, "compressed: memory for one buffer is enough") {
     const Filled block{machine.driver, saver.arena("packed", compressed(in_file())), 8_MiB, 1, thin};
     const std::uint64_t before = machine.driver.calls(Call::map_host);

@@ -358,7 +358,7 @@ public:
     explicit ComparingStore(const ByteStore& store) noexcept : store_{store} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return store_.alignment(); }
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const override {
         constexpr std::size_t step = 1_MiB;
         const std::unique_ptr<std::byte[]> memory{new (std::nothrow) std::byte[step + alignment()]};
         if (!memory) return {StatusKind::out_of_host_memory, 0, "no host memory to compare bytes"};
@@ -374,7 +374,7 @@ public:
         }
         return {};
     }
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const override {
         return store_.get(to, location, bytes);
     }
     [[nodiscard]] bool differs() const noexcept { return first_.load() != none; }

@@ -34,10 +34,10 @@ public:
 
     /// Returns the alignment of locations and sizes, a power of two.
     [[nodiscard]] virtual std::size_t alignment() const noexcept = 0;
-    virtual Status put(const std::byte* /*from*/, std::uint64_t /*location*/, std::size_t /*bytes*/) const noexcept {
+    // Both may throw what says more than a status.
+    virtual Status put(const std::byte* /*from*/, std::uint64_t /*location*/, std::size_t /*bytes*/) const {
         return {StatusKind::unsupported, 0, "a file source is read-only"};
     }
-    /// May throw what says more than a status.
     virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const = 0;
     /// Host pages could not be pinned: they are copied anyway, but slowly. Called on any thread.
     virtual void not_pinned() {}
