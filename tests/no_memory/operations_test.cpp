@@ -2,6 +2,7 @@
 // reused.
 #include "failing_new.hpp"
 #include "memsaver/backup/compressed.hpp"
+#include "memsaver/backup/peer_backup.hpp"
 #include "support/machines.hpp"
 
 #include <algorithm>
@@ -49,6 +50,21 @@ TEST_CASE("resume: dead memory that it was about to drop is dropped by the next 
         for (int i = 0; i < 2; ++i) CHECK(arena.allocate(20_MiB) != nullptr); // its addresses are free too
         return again;
     });
+}
+
+TEST_CASE("peer backup: bytes that pass through the host without memory for that are refused") {
+    const Machine driver{HostDriver{512_MiB}};
+    const Machine peer{HostDriver{512_MiB, {.device = 1}}};
+    TaggedArena<Machine, PeerBackup> arena{driver, "tag", {peer}};
+    auto* const block = static_cast<std::byte*>(arena.allocate(8_MiB));
+    (void)arena.pause();
+    for_each_point([&](int n) {
+        const std::vector<std::byte> fresh(1000, std::byte{7});
+        bool again = without_memory(n, [&] { arena.write_backup(block, fresh.data(), fresh.size()); });
+        again = without_memory(n, [&] { (void)arena.backup_view(block, fresh.size()); }) || again;
+        return again;
+    });
+    CHECK(*arena.backup_view(block, 1000).data() == std::byte{7});
 }
 
 TEST_CASE("pause: disk space that was allocated and could not be noted is used by the next one") {

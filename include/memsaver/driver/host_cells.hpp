@@ -323,7 +323,8 @@ class PinnedBuffer {
 public:
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
     /// a larger one stays. Without pinning, copies are only slower. `promise` covers the memory.
-    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}, bool pin = true) {
+    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}, bool pin = true) noexcept
+        try {
         const Status idle = cells_ && cells_->bytes() < bytes ? release() : settle();
         if (!idle.ok() || !lacks(bytes)) return idle;
         if (!cells_) {
@@ -334,6 +335,8 @@ public:
         if (const Status status = cells_->prepare(cells_->address(), false); !status.ok()) return status;
         if (pin) (void)cells_->prepare(cells_->address(), true);
         return {};
+    } catch (const std::bad_alloc&) {
+        return {StatusKind::out_of_host_memory, 0, "no host memory for a buffer"};
     }
     /// Returns whether `take` would allocate.
     [[nodiscard]] bool lacks(std::size_t bytes) const noexcept {
