@@ -75,6 +75,7 @@ public:
             places_.pop_back();
             throw;
         }
+        unused_ += 1;
     }
 
     /// Returns the location of `bytes` free bytes, which are then in use. It has the same offset in an alignment unit
@@ -91,6 +92,7 @@ public:
         const Address at = block->address;
         free_.take_out(at); // what is in use costs no host memory here
         Place* const place = first_in(places_, [&](const Place& each) { return at < each.at + each.room.bytes; });
+        if (place->used == 0) unused_ -= 1;
         place->used += bytes;
         return place->room.location + (at - place->at) + skipped;
     }
@@ -106,6 +108,7 @@ public:
         });
         free_.add({place->at + (room.location - place->room.location), room.bytes});
         place->used -= room.bytes;
+        if (place->used == 0) unused_ += 1;
     }
 
     /// Returns the whole alignment units that bytes are in.
@@ -116,6 +119,7 @@ public:
 
     /// Removes a Room for good if all of it is free. Returns whether it was, and could be.
     bool remove(Room room) noexcept {
+        if (unused_ == 0) return false; // a store asks for each of its Rooms
         Place* const place = first_in(places_, [&](const Place& each) { return each.room.location == room.location; });
         if (place == nullptr || place->used != 0) return false;
         try {
@@ -124,12 +128,14 @@ public:
             return false;
         }
         places_.erase(place);
+        unused_ -= 1;
         return true;
     }
 
     void clear() noexcept {
         made_ = {};
         places_.clear();
+        unused_ = 0;
         free_ = BlockAllocator{serials_};
     }
 
@@ -151,7 +157,8 @@ private:
     };
 
     std::size_t alignment_;
-    Vector<Place> places_; // sorted by `at`
+    Vector<Place> places_;   // sorted by `at`
+    std::size_t unused_ = 0; // places that are entirely free
     std::uint64_t serials_ = 0;
     BlockAllocator free_{serials_}; // has no blocks, only free ranges
     Room made_;                     // storage that could not be recorded
