@@ -26,7 +26,7 @@ public:
     void append_to(std::string& text) const;
 
 private:
-    enum class Kind : std::uint32_t { literal, text, quoted, bytes, address, number, negative };
+    enum class Kind : std::uint32_t { literal, text, quoted, bytes, address, number, signed_number };
     constexpr Bit(std::uint64_t number, Kind kind) noexcept : number_{number}, kind_{kind} {}
 
     friend constexpr Bit in_quotes(std::string_view text) noexcept;
@@ -56,7 +56,8 @@ private:
     return in_hex(reinterpret_cast<std::uintptr_t>(address));
 }
 [[nodiscard]] constexpr Bit in_digits(std::integral auto number) noexcept {
-    return {static_cast<std::uint64_t>(number), number < 0 ? Bit::Kind::negative : Bit::Kind::number};
+    return {static_cast<std::uint64_t>(number),
+            std::signed_integral<decltype(number)> ? Bit::Kind::signed_number : Bit::Kind::number};
 }
 
 /// The parts of a text.

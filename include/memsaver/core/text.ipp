@@ -14,7 +14,7 @@ MEMSAVER_INLINE void Bit::append_to(std::string& text) const {
     case Kind::bytes: text += format_bytes(number_); break;
     case Kind::address: text += format_address(number_); break;
     case Kind::number: text += std::to_string(number_); break;
-    case Kind::negative: text.append(1, '-') += std::to_string(0 - number_); break;
+    case Kind::signed_number: text += std::to_string(static_cast<std::int64_t>(number_)); break;
     }
 }
 
