@@ -26,6 +26,18 @@ TEST_CASE("usage as JSON has every field") {
         R"("evicted_bytes":36,"saved_bytes":37},"host_bytes":40})");
 }
 
+TEST_CASE("usage as a table shows the uses of a tag that may be evicted") {
+    ArenaUsage row{"weights", 0, "host", "paused"};
+    row.users = 3;
+    row.evictable = true;
+    row.priority = -17;
+    row.age = std::chrono::milliseconds{2500};
+    std::ostringstream table;
+    table << Usage{{row}, {}};
+    CHECK(contains(table.str(), "users    age  priority\n"));
+    CHECK(contains(table.str(), "    3  2.5 s       -17\n"));
+}
+
 TEST_CASE("usage as JSON: names are quoted, a device that does not answer is not known") {
     ArenaUsage row;
     row.tag = "a \"tag\"\n\\";
