@@ -28,6 +28,31 @@ private:
     Address address_ = 0;
 };
 
+/// Stores multiples of the alignment; fails on request.
+struct Shelf final : ByteStore {
+    static constexpr std::size_t page = 4096;
+
+    explicit Shelf(std::size_t room) : bytes_(room) {}
+    [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+        if (location % page != 0 || bytes % page != 0) return {StatusKind::other, 1, "not a whole multiple"};
+        if (fail_at != 0 && ++calls_ == fail_at) return {StatusKind::other, 2, "no room on the shelf"};
+        std::memcpy(bytes_.data() + location, from, bytes);
+        return {};
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+        if (location % page != 0 || bytes % page != 0) return {StatusKind::other, 1, "not a whole multiple"};
+        if (fail_at != 0 && ++calls_ == fail_at) return {StatusKind::other, 2, "the shelf is gone"};
+        std::memcpy(to, bytes_.data() + location, bytes);
+        return {};
+    }
+    std::size_t fail_at = 0;
+    mutable std::vector<std::byte> bytes_;
+
+private:
+    mutable std::atomic<std::size_t> calls_{0};
+};
+
 inline Faulty late_machine() { return Faulty{HostDriver{512_MiB, {.poison = true, .late = true}}}; }
 
 /// Records the largest reported number of bytes.

@@ -6,22 +6,7 @@
 namespace gpu_transfer_test {
 using namespace gpu_test;
 using transfer_test::PlainBytes;
-
-/// Keeps bytes in memory.
-struct Shelf final : ByteStore {
-    explicit Shelf(std::size_t room) : bytes(room) {}
-    [[nodiscard]] std::size_t alignment() const noexcept override { return 4096; }
-    Status put(const std::byte* from, std::uint64_t location, std::size_t count) const noexcept override {
-        std::memcpy(bytes.data() + location, from, count);
-        return {};
-    }
-    Status get(std::byte* to, std::uint64_t location, std::size_t count) const noexcept override {
-        std::memcpy(to, bytes.data() + location, count);
-        return {};
-    }
-
-    mutable std::vector<std::byte> bytes;
-};
+using transfer_test::Shelf;
 
 /// As long as it lives, copies to `from` and to all later addresses wait for the program's gate.
 struct Held {
