@@ -334,16 +334,16 @@ public:
         }
         if (const Status status = cells_->prepare(cells_->address(), false); !status.ok()) return status;
         if (pin) (void)cells_->prepare(cells_->address(), true);
+        ready_ = true;
         return {};
     } catch (const std::bad_alloc&) {
         return {StatusKind::out_of_host_memory, 0, "no host memory for a buffer"};
     }
     /// Returns whether `take` would allocate.
-    [[nodiscard]] bool lacks(std::size_t bytes) const noexcept {
-        return !cells_ || cells_->bytes() < bytes || !cells_->ready(cells_->address(), false);
-    }
+    [[nodiscard]] bool lacks(std::size_t bytes) const noexcept { return !ready_ || cells_->bytes() < bytes; }
     /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again.
     Status release() noexcept {
+        ready_ = false;
         const Status status = cells_ ? cells_->close() : Status{};
         if (status.ok()) cells_.reset();
         return status;
@@ -361,6 +361,7 @@ public:
 
 private:
     UniquePtr<HostCells> cells_; // of one cell
+    bool ready_ = false;         // the cell is allocated; known without its lock
 };
 
 /// Pages of at most HostPart::shared_below bytes, in a mapping that small backups share.
