@@ -5,7 +5,7 @@
 
 mutations.py defines the mutants. Places are drawn by a seed, by default the commit's: --backup of them in backup/, the
 others elsewhere; not in what only a GPU executes. --build is a configured folder whose target `all_tests` is built. All
-mutants are compiled into one program, which is told at run time which one to be (mutants.hpp): five minutes, then a second
+mutants are compiled into one program, which is told at run time which one to be (mutants.hpp): ten minutes, then a second
 or two a mutant that is killed. Each folder of include/ is an object file with all of its inline functions. Linked before
 the objects of all_tests, these are the functions that the linker takes. Not changed, and so reached by no test, are
 instances of templates that only tests have, and what the compiler computes. mutants.cpp runs each test case in a process of

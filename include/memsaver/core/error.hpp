@@ -61,7 +61,8 @@ public:
     /// The status that the driver returned; `ok()` if no driver call failed. Out of memory, too, if the capacity of a
     /// tag is used up.
     [[nodiscard]] Status status() const noexcept { return facts_->status; }
-    /// The work that a pause, resume or trim completed before it failed; empty for other calls.
+    /// The work that a pause, resume or trim completed before it failed; empty for other calls. Pages of earlier
+    /// operations that a pause releases first do not count if it fails before it releases its own.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
     /// The holders of device memory, if a saver throws OutOfMemory or NotIdle: one row for each tag and device with
